@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
-from trikubelet.sim.life import LifeOptions, live
+import pytest
+
+from trikubelet.sim.life import LifeOptions, LifeSummary, live
 from trikubelet.sim.picture import COLOURS, PhasePicture
+
+pytestmark = pytest.mark.xdist_group("drawn life")  # which two tests look at
+OPTIONS = LifeOptions(pods=3, hours=0.1, seed=5, mean_pod_hours=0.05)
+
+
+@cache
+def drawn_life() -> tuple[LifeSummary, PhasePicture]:
+    picture = PhasePicture()
+    return live(OPTIONS, picture=picture), picture
 
 
 def test_each_place_has_a_row_with_the_phases_of_its_pods() -> None:
-    picture = PhasePicture()
-    summary = live(LifeOptions(pods=3, hours=0.2, seed=5, mean_pod_hours=0.05), picture=picture)
+    summary, picture = drawn_life()
     drawn = picture.draw()
     bars = re.findall(r'<rect x="([\d.]+)" y="(\d+)" width="([\d.]+)" height="10" fill="(#\w+)"/>', drawn)
     assert {fill for *_, fill in bars} == {colour for _, colour in COLOURS.values()}
@@ -20,8 +31,7 @@ def test_each_place_has_a_row_with_the_phases_of_its_pods() -> None:
 
 
 def test_the_picture_changes_nothing_in_the_life() -> None:
-    options = LifeOptions(pods=3, hours=0.1, seed=5, mean_pod_hours=0.05)
-    assert live(options, picture=PhasePicture()) == live(options)
+    assert drawn_life()[0] == live(OPTIONS)
 
 
 def test_a_life_without_pods_can_be_drawn() -> None:
