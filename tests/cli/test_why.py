@@ -190,17 +190,23 @@ def test_who_waits_in_vain_is_told_what_the_pod_waits_for(web: StandInAgent) -> 
         ("jsonpath={.status.podIP}", a_pod(podIP="10.0.0.1"), True),
         ("jsonpath={.metadata['name']}=web-node", a_pod(), True),
         ("jsonpath={.status.conditions[7].status}=True", a_pod(**READY), False),
+        ("jsonpath={.status.conditions[?(@.type=='Ready')].status}=True", a_pod(**READY), True),
+        ("jsonpath={.status.conditions[?(@.type=='Initialized')].status}=True", a_pod(**READY), False),
+        ("jsonpath={.status.podIP}", None, False),
+        ("jsonpath={.status.podIP}=", a_pod(), False),
+        ("jsonpath={.status.podIP}", a_pod(podIP=None), False),
     ],
 )
 def test_conditions_mean_what_kubectl_means(text: str, pod: dict[str, Any] | None, met: bool) -> None:
     assert read_condition(text)(pod) is met
 
 
-@pytest.mark.parametrize("text", ["", "ready", "condition=", "jsonpath=.status", "jsonpath={.a b}"])
+@pytest.mark.parametrize("text", ["", "ready", "condition=", "jsonpath=.status", "jsonpath={.a b}", "jsonpath={.a}b"])
 def test_what_cannot_be_waited_for_is_refused(text: str, web: StandInAgent) -> None:
     outcome = run_command("wait", "web", f"--for={text}", "--root-dir", web.root_dir)
     assert outcome.code == 1
     assert outcome.err.startswith("expected ")
+    assert text.removeprefix("jsonpath=") in outcome.err
 
 
 def test_durations() -> None:

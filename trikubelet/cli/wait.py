@@ -24,7 +24,6 @@ Condition: TypeAlias = Callable[[Document | None], bool]
 """Whether it is so of a pod; None when there is no such pod."""
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
-_STEP: Final = re.compile(r"\.?([A-Za-z_][\w-]*)|\[(-?\d+)\]|\['([^']+)'\]")
 
 
 @click.command(short_help="Wait until a pod meets a condition.")
@@ -105,11 +104,9 @@ def read_condition(text: str) -> Condition:
         name, _, status = rest.partition("=")
         return lambda pod: pod is not None and _has_condition(pod, name, status or "True")
     if kind == "jsonpath" and rest:
-        path, separator, value = rest.strip("'\"").partition("}")
-        steps = _steps(path.removeprefix("{"))
-        wanted = value.removeprefix("=") if value else None
-        if separator:
-            return lambda pod: pod is not None and _is_there(_value(pod, steps), wanted)
+        path, closed, value = rest.strip("'\"").partition("}")
+        if path.startswith("{") and closed and value[:1] in ("", "="):
+            return _path_condition(path + closed, value[1:] if value else None)
     raise CommandError(f"expected condition=TYPE, delete or jsonpath='{{.PATH}}'[=VALUE] after --for, got {text!r}")
 
 
@@ -118,33 +115,20 @@ def _has_condition(pod: Document, name: str, status: str) -> bool:
     return any(one["type"].lower() == name.lower() and one["status"].lower() == status.lower() for one in conditions)
 
 
-def _steps(path: str) -> list[str | int]:
-    """The names and numbers of a path such as `.status.containerStatuses[0].ready`. Raises CommandError."""
-    steps: list[str | int] = []
-    position = 0
-    while position < len(path):
-        match = _STEP.match(path, position)
-        if match is None:
-            raise CommandError(f"expected a path such as {{.status.phase}}, got {{{path}}}")
-        name, number, quoted = match.groups()
-        steps.append(int(number) if number is not None else name or quoted)
-        position = match.end()
-    return steps
+def _path_condition(template: str, wanted: str | None) -> Condition:
+    """Whether the template leads to something; with `wanted`, to that. Raises CommandError."""
+    from trikubelet.formats.jsonpath import JSONPath, JSONPathError
 
+    try:
+        path = JSONPath(template)
+    except JSONPathError as error:
+        raise CommandError(f"expected a path such as {{.status.phase}} after --for, got {template}: {error}") from None
 
-def _value(data: Any, steps: list[str | int]) -> Any:
-    for step in steps:
-        try:
-            data = data[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return data
+    def is_met(pod: Document | None) -> bool:
+        is_there = any(value is not None for value in path.values(pod))
+        return is_there and wanted in (None, path.render(pod))
 
-
-def _is_there(value: Any, wanted: str | None) -> bool:
-    if wanted is None:
-        return value is not None
-    return value is not None and (value if isinstance(value, str) else json.dumps(value)) == wanted
+    return is_met
 
 
 def read_duration(text: str) -> float:
