@@ -167,6 +167,23 @@ def test_a_deletion_and_a_path_are_waited_for(web: StandInAgent) -> None:
     assert failed.out == "pod/default/web-node condition met\n"
 
 
+def test_a_pod_that_is_replaced_is_not_deleted(web: StandInAgent) -> None:
+    going, wanted = a_pod(), a_pod(phase="Pending")
+    going["metadata"] |= {"uid": "uid-1", "deletionTimestamp": "2026-01-31T12:00:00Z"}
+    web.will_answer(WATCH, lines_of([going, wanted]))
+    outcome = run_command("wait", "web", "--for=delete", "--timeout=0", "--root-dir", web.root_dir)
+    assert (outcome.code, outcome.out) == (1, "")
+    web.will_answer(WATCH, lines_of([going, wanted], [wanted]))
+    assert run_command("wait", "uid-1", "--for=delete", "--root-dir", web.root_dir).code == 0
+
+
+def test_it_is_not_guessed_which_pod_is_waited_for(web: StandInAgent) -> None:
+    web.will_answer(WATCH, lines_of([a_pod(), a_pod(namespace="other")]))
+    outcome = run_command("wait", "web", "--for=delete", "--root-dir", web.root_dir)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err == "web may be any of default/web-node, other/web-node: say which"
+
+
 def test_who_waits_in_vain_is_told_what_the_pod_waits_for(web: StandInAgent) -> None:
     web.will_answer(WATCH, lines_of([a_pod()]))
     outcome = run_command("wait", "web", "--for=condition=Ready", "--timeout=0", "--root-dir", web.root_dir)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.find_pod import Item, find_item
 from trikubelet.cli.root_dir import agent_root_dir_option
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-Document: TypeAlias = Mapping[str, Any]
-Condition: TypeAlias = Callable[[Document | None], bool]
+Condition: TypeAlias = Callable[[Item | None], bool]
 """Whether it is so of a pod; None when there is no such pod."""
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
@@ -49,7 +49,7 @@ def wait(name: str, awaited: str, namespace: str | None, timeout: str, root_dir:
     seen: str | None = None
     with time_limit(seconds):
         for line in client.lines("/pods", {"watch": True}):
-            found = find_document(json.loads(line)["pods"], name, namespace)
+            found = find_item(json.loads(line)["pods"], name, namespace)
             if found is not None:
                 seen = f"{found['metadata']['namespace']}/{found['metadata']['name']}"
             if condition(found):
@@ -85,16 +85,6 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def find_document(pods: list[dict[str, Any]], name: str, namespace: str | None) -> dict[str, Any] | None:
-    """The pod of this name, as `find_pod` understands it; None when there is none, or several."""
-    if "/" in name and namespace is None:
-        namespace, _, name = name.partition("/")
-    among = [pod for pod in pods if namespace in (None, pod["metadata"]["namespace"])]
-    found = [pod for pod in among if pod["metadata"]["name"] == name]
-    found = found or [pod for pod in among if pod["metadata"]["name"] == f"{name}-{pod['spec'].get('nodeName', '')}"]
-    return found[0] if len(found) == 1 else None
-
-
 def read_condition(text: str) -> Condition:
     """What `--for` says. Raises CommandError."""
     kind, _, rest = text.partition("=")
@@ -110,7 +100,7 @@ def read_condition(text: str) -> Condition:
     raise CommandError(f"expected condition=TYPE, delete or jsonpath='{{.PATH}}'[=VALUE] after --for, got {text!r}")
 
 
-def _has_condition(pod: Document, name: str, status: str) -> bool:
+def _has_condition(pod: Item, name: str, status: str) -> bool:
     conditions = pod.get("status", {}).get("conditions", ())
     return any(one["type"].lower() == name.lower() and one["status"].lower() == status.lower() for one in conditions)
 
@@ -124,7 +114,7 @@ def _path_condition(template: str, wanted: str | None) -> Condition:
     except JSONPathError as error:
         raise CommandError(f"expected a path such as {{.status.phase}} after --for, got {template}: {error}") from None
 
-    def is_met(pod: Document | None) -> bool:
+    def is_met(pod: Item | None) -> bool:
         is_there = any(value is not None for value in path.values(pod))
         return is_there and wanted in (None, path.render(pod))
 
