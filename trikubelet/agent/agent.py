@@ -44,7 +44,6 @@ from trikubelet.pleg.pleg import Pleg
 from trikubelet.pods.journal import Journal
 from trikubelet.pods.manager import DesiredPods, PodManager
 from trikubelet.pods.preempting import Preempting
-from trikubelet.pods.registry import PodWorkerRegistry
 from trikubelet.probes.asking import NetworkAndExec
 from trikubelet.probes.manager import ProbeManager
 from trikubelet.probes.prober import Prober
@@ -121,13 +120,12 @@ class Agent:
         self.statuses = StatusManager(
             clock, self.pods, wanted_since=self.pods.wanted_since, on_change=self.journal.reported
         )
-        registry = overrides.registry or PodWorkerRegistry()
+        registry = overrides.make_registry(self.journal.moved)
         self.steps = Steps()
         self.pull_progress: Callable[[str], str] = lambda image: ""
         """How far the pull of an image is, for people; empty where the runtime does not tell."""
         self.writing_manifests = trio.Lock()
         """Held by who changes the folder of manifests for a person."""
-        registry.on_move = self.journal.moved
         self.desired = DesiredPods(self.pods, registry, self.statuses)
         # The machine, and the node's object made of it.
         settings = node_settings(options)
