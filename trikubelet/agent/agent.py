@@ -102,8 +102,10 @@ class Agent:
         api_client: ApiClient | None = None,
         overrides: Overrides = Overrides(),  # noqa: B008 - frozen
         tracing: Tracing | None = None,
+        pull_progress: Callable[[str], str] = lambda image: "",
     ) -> None:
-        """`tracing`: makes traces of what the agent does; the clients' channels may be its too."""
+        """`tracing`: makes traces of what the agent does; the clients' channels may be its too. `pull_progress`: how
+        far the pull of an image is, for people; empty where the runtime does not tell."""
         self.options = options
         self.tracing = tracing
         self.clock = clock
@@ -122,8 +124,7 @@ class Agent:
         )
         registry = overrides.make_registry(self.journal.moved)
         self.steps = Steps()
-        self.pull_progress: Callable[[str], str] = lambda image: ""
-        """How far the pull of an image is, for people; empty where the runtime does not tell."""
+        self.pull_progress = pull_progress
         self.writing_manifests = trio.Lock()
         """Held by who changes the folder of manifests for a person."""
         self.desired = DesiredPods(self.pods, registry, self.statuses)

@@ -15,8 +15,7 @@ from trikubelet.agent.why import explain
 from trikubelet.api.timestamps import format_time
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.model import ContainerState
-from trikubelet.embedded.images.errors import ImageError, InvalidReferenceError
-from trikubelet.embedded.images.reference import Reference
+from trikubelet.embedded.images.errors import ImageError
 from trikubelet.http.messages import HTTPError
 from trikubelet.node_api.local_api import ImportRefusedError
 from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget, container_for_logs
@@ -59,7 +58,6 @@ class LocalView:
         self._embedded = embedded
         self._changed: Broadcast[None] = Broadcast()
         agent.recorder.add_listener(lambda _: self._changed.send(None))
-        agent.pull_progress = self._progress
         self._events: Broadcast[AnyEvent] = Broadcast()
         agent.recorder.add_listener(self._events.send)
 
@@ -207,13 +205,6 @@ class LocalView:
             }
             for pull in self._embedded.puller.progress()
         ]
-
-    def _progress(self, image: str) -> str:
-        try:
-            reference = str(Reference.parse(image))
-        except InvalidReferenceError:
-            return ""
-        return next((pull["progress"] for pull in self.pulls() if pull["reference"] == reference), "")
 
     async def import_images(self, path: Path) -> Sequence[str]:
         if self._embedded is None:

@@ -189,6 +189,7 @@ async def simulated_node(
     logind: Logind | None = None,
     cgroups: PodCgroups = NoPodCgroups(),  # noqa: B008 - frozen
     tracing: Tracing | None = None,
+    pull_progress: Callable[[str], str] = lambda image: "",
 ) -> AsyncIterator[SimulatedNode]:
     """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`.
 
@@ -200,6 +201,7 @@ async def simulated_node(
     before it runs. `logind` reports shutdowns of the machine, where the configuration gives pods time for them.
     `connect_plugins`: how device plugins are reached by their sockets; without it no plugin is connected. With `usage`,
     which measures the node, it evicts pods. `cgroups` are those of its pods. `tracing` makes traces of all it does.
+    `pull_progress`: how far the pull of an image is, for people.
     """
     if sources is None:
         sources = {"file": ScriptedSource("file")}
@@ -236,6 +238,7 @@ async def simulated_node(
             api_client=api_client,
             overrides=overrides,
             tracing=tracing,
+            pull_progress=pull_progress,
         )
         if prepare is not None:
             prepare(agent)
