@@ -1,5 +1,6 @@
 """A containerd of its own for one test session: socket, root, state and bridge are its own, nothing shared, nothing
-left. It is the one that `tests.containerd_programs` finds.
+left, not even by a session that is killed (`tests.containerd_guard`). It is the one that `tests.containerd_programs`
+finds.
 
 The images it needs are made here: a root folder with static busybox packed as an OCI archive, once as the sandbox
 image and once as `localhost/test:1`. The second runtime handler, `other`, is the first by another name.
@@ -13,6 +14,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -36,6 +38,8 @@ T = TypeVar("T")
 
 SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
 TEST_IMAGE = "localhost/test:1"
+PROJECT: Final = Path(__file__).parents[1]
+GUARD: Final = "tests.containerd_guard"
 
 CONFIG_1 = """\
 version = 2
@@ -103,6 +107,7 @@ class ContainerdNode:
     rules."""
     subnet: str = attrs.field(init=False)
     process: subprocess.Popen[bytes] | None = None
+    _guard: subprocess.Popen[bytes] | None = None
 
     def __attrs_post_init__(self) -> None:
         self.subnet = _free_subnet(os.getpid() + _NETWORKS // 4 * self.network)
@@ -133,6 +138,15 @@ class ContainerdNode:
         (self.root / "config.toml").write_text(told)
         (self.root / "cni" / "10-bridge.conflist").write_text(json.dumps(self._network()))
         with (self.root / "containerd.log").open("ab") as log:
+            if self._guard is None:
+                self._guard = subprocess.Popen(
+                    [*self._there, sys.executable, "-m", GUARD, str(os.getpid()), str(self.root), self.bridge],
+                    cwd=PROJECT,
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
             self.process = subprocess.Popen(
                 [*self._there, program("containerd"), "-c", str(self.root / "config.toml")],
                 env={**os.environ, "PATH": search_path()},
@@ -194,6 +208,10 @@ class ContainerdNode:
                 subprocess.run(["umount", "-l", mount_point], check=False)
         shutil.rmtree(self.state, ignore_errors=True)
         shutil.rmtree(self.root, ignore_errors=True)
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.wait(PATIENCE)
+            self._guard = None
 
     def open_files(self) -> list[str]:
         """The paths of files that containerd has open, containers' logs among them until all is written."""

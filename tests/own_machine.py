@@ -71,9 +71,9 @@ def run(*command: str) -> str:
 
 @contextmanager
 def pod_namespace() -> Iterator[str]:
-    """A network namespace that a process holds, which ends here."""
-    command = ["unshare", "--net", "--kill-child", "--fork", "sh", "-c", "ip link set lo up; echo $$; exec sleep 1000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+    """A network namespace that a process holds, which ends here, and with this process."""
+    command = ["unshare", "--net", "--kill-child", "--fork", "sh", "-c", "ip link set lo up; echo $$; exec cat"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         pid = holder.stdout.readline().strip()
         try:

@@ -104,6 +104,7 @@ async def sim_node(
     sim: SimulatedRuntime | None = None,
     source: ScriptedSource | None = None,
     feature_gates: dict[str, bool] | None = None,
+    pull_progress: Callable[[str], str] = lambda image: "",
 ) -> AsyncIterator[SimNode]:
     """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`.
 
@@ -118,5 +119,6 @@ async def sim_node(
         folder=folder,
         sees_exits=folder is None,
         configuration=KubeletConfiguration(feature_gates=feature_gates or {}),
+        pull_progress=pull_progress,
     ) as node:
         yield SimNode(node.agent, sim, source, node.targets)

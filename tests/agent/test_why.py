@@ -171,9 +171,8 @@ async def test_a_runtime_that_does_not_answer_an_inspection(mock_clock: MockCloc
 
 async def test_an_image_that_is_pulled(mock_clock: MockClock) -> None:
     pod = static_pod("web")
-    async with sim_node() as node:
+    async with sim_node(pull_progress=lambda image: f"3 of 9 MB of {image}") as node:
         node.sim.images.offer("test:1", seconds=500)
-        node.agent.pull_progress = lambda image: f"3 of 9 MB of {image}"
         node.source.put(pod)
         await trio.sleep(50)
         assert re.fullmatch(r"PullImage of `main`: image test:1, \d+ s, 3 of 9 MB of test:1", why(node, pod))

@@ -125,6 +125,8 @@ async def test_describe_pod_tells_how_far_a_pull_is(held: HeldRegistry, tmp_path
             while not (told and "1 of 2" in told[0]):
                 told = await trio.to_thread.run_sync(describe)
         assert re.fullmatch(r"[\d.]+(B|KiB) of [\d.]+KiB, 1 of 2 layers unpacked", told[0])
+        why = await trio.to_thread.run_sync(node.cli, "why", "web")
+        assert re.search(r"PullImage of `main`: .*, 1 of 2 layers unpacked", why.stdout)
         held.let.set()
         with trio.fail_after(PATIENCE):
             while told:

@@ -167,6 +167,23 @@ def test_a_deletion_and_a_path_are_waited_for(web: StandInAgent) -> None:
     assert failed.out == "pod/default/web-node condition met\n"
 
 
+def test_a_pod_that_is_replaced_is_not_deleted(web: StandInAgent) -> None:
+    going, wanted = a_pod(), a_pod(phase="Pending")
+    going["metadata"] |= {"uid": "uid-1", "deletionTimestamp": "2026-01-31T12:00:00Z"}
+    web.will_answer(WATCH, lines_of([going, wanted]))
+    outcome = run_command("wait", "web", "--for=delete", "--timeout=0", "--root-dir", web.root_dir)
+    assert (outcome.code, outcome.out) == (1, "")
+    web.will_answer(WATCH, lines_of([going, wanted], [wanted]))
+    assert run_command("wait", "uid-1", "--for=delete", "--root-dir", web.root_dir).code == 0
+
+
+def test_it_is_not_guessed_which_pod_is_waited_for(web: StandInAgent) -> None:
+    web.will_answer(WATCH, lines_of([a_pod(), a_pod(namespace="other")]))
+    outcome = run_command("wait", "web", "--for=delete", "--root-dir", web.root_dir)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err == "web may be any of default/web-node, other/web-node: say which"
+
+
 def test_who_waits_in_vain_is_told_what_the_pod_waits_for(web: StandInAgent) -> None:
     web.will_answer(WATCH, lines_of([a_pod()]))
     outcome = run_command("wait", "web", "--for=condition=Ready", "--timeout=0", "--root-dir", web.root_dir)
@@ -190,17 +207,23 @@ def test_who_waits_in_vain_is_told_what_the_pod_waits_for(web: StandInAgent) -> 
         ("jsonpath={.status.podIP}", a_pod(podIP="10.0.0.1"), True),
         ("jsonpath={.metadata['name']}=web-node", a_pod(), True),
         ("jsonpath={.status.conditions[7].status}=True", a_pod(**READY), False),
+        ("jsonpath={.status.conditions[?(@.type=='Ready')].status}=True", a_pod(**READY), True),
+        ("jsonpath={.status.conditions[?(@.type=='Initialized')].status}=True", a_pod(**READY), False),
+        ("jsonpath={.status.podIP}", None, False),
+        ("jsonpath={.status.podIP}=", a_pod(), False),
+        ("jsonpath={.status.podIP}", a_pod(podIP=None), False),
     ],
 )
 def test_conditions_mean_what_kubectl_means(text: str, pod: dict[str, Any] | None, met: bool) -> None:
     assert read_condition(text)(pod) is met
 
 
-@pytest.mark.parametrize("text", ["", "ready", "condition=", "jsonpath=.status", "jsonpath={.a b}"])
+@pytest.mark.parametrize("text", ["", "ready", "condition=", "jsonpath=.status", "jsonpath={.a b}", "jsonpath={.a}b"])
 def test_what_cannot_be_waited_for_is_refused(text: str, web: StandInAgent) -> None:
     outcome = run_command("wait", "web", f"--for={text}", "--root-dir", web.root_dir)
     assert outcome.code == 1
     assert outcome.err.startswith("expected ")
+    assert text.removeprefix("jsonpath=") in outcome.err
 
 
 def test_durations() -> None:

@@ -30,7 +30,6 @@ from trikubelet.api import (
 from trikubelet.clock import TrioClock
 from trikubelet.container import model
 from trikubelet.container.model import ContainerID, PodRuntimeStatus
-from trikubelet.container.probe_results import ProbeResult
 from trikubelet.node_api.task_tree import task_tree
 from trikubelet.pods.manager import PodManager
 from trikubelet.probes.manager import ProbeManager
@@ -239,13 +238,7 @@ class Stage:
     async def follow(self) -> None:
         """Do what the sync loop does with results."""
         while True:
-            update = await self.manager.receive()
-            good = update.result is ProbeResult.SUCCESS
-            match update.kind:
-                case ProbeKind.READINESS:
-                    self.statuses.set_container_readiness(update.pod_uid, str(update.container_id), good)
-                case ProbeKind.STARTUP:
-                    self.statuses.set_container_startup(update.pod_uid, str(update.container_id), good)
+            self.manager.report(await self.manager.receive())
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ from tests.probes.stage import (
 from trikubelet.api import Container
 from trikubelet.container.probe_results import ProbeResult
 from trikubelet.probes.results import NO_RESULTS
-from trikubelet.probes.types import ProbeUpdate
+from trikubelet.probes.types import ProbeKey, ProbeUpdate
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -187,7 +187,7 @@ async def test_a_liveness_failure_is_told_once_and_liveness_itself_never(autojum
         assert before.plan.liveness == {container_id(): SUCCESS}
         stage.prober.answer = lambda target: False
         await trio.sleep(100)
-        assert updates == [ProbeUpdate("u", container_id(), LIVENESS, FAILURE)]
+        assert updates == [ProbeUpdate(ProbeKey("u", "c", LIVENESS), container_id(), FAILURE)]
         after = stage.manager.results.of_pod("u")
         assert after is not before
         assert after.plan.liveness == {container_id(): FAILURE}
@@ -223,8 +223,12 @@ async def test_whoever_is_slow_receives_the_newest_result_of_each_probe(autojump
         assert stage.manager.statistics().updates_waiting == 2
         with trio.move_on_after(0):
             await stage.manager.receive()
-        assert await stage.manager.receive() == ProbeUpdate("u", container_id(name="a"), READINESS, SUCCESS)
-        assert await stage.manager.receive() == ProbeUpdate("u", container_id(name="b"), READINESS, FAILURE)
+        assert await stage.manager.receive() == ProbeUpdate(
+            ProbeKey("u", "a", READINESS), container_id(name="a"), SUCCESS
+        )
+        assert await stage.manager.receive() == ProbeUpdate(
+            ProbeKey("u", "b", READINESS), container_id(name="b"), FAILURE
+        )
         with trio.move_on_after(1) as patience:
             await stage.manager.receive()
         assert patience.cancelled_caught

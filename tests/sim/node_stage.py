@@ -234,8 +234,10 @@ class NodeStage:
     async def _run_agents(self) -> None:
         while True:
             self._agent_ends = trio.Event()
-            registry = self.watch.new_registry()
-            async with simulated_node(self.sim, sources=self.sources, registry=registry, prepare=self._prepare):
+            make_registry = self.watch.new_registry
+            async with simulated_node(
+                self.sim, sources=self.sources, make_registry=make_registry, prepare=self._prepare
+            ):
                 self._agent_started.set()
                 await self._agent_ends.wait()
             await trio.sleep(self._pause)

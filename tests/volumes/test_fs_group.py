@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import TYPE_CHECKING, TypeVar
@@ -9,11 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 import trio
 
+from tests.captured_logs import capture_logs
 from trikubelet.api import ObjectMeta, Pod
 from trikubelet.clock import TrioClock
 from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.disk import Disk
-from trikubelet.volumes.fs_group import apply_fs_group
+from trikubelet.volumes.errors import UncertainVolumeError, VolumeError, uncertain
+from trikubelet.volumes.fs_group import apply_fs_group, give_to_group
+from trikubelet.volumes.model import SetUpRequest, VolumeSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -82,6 +86,35 @@ async def test_a_root_that_is_right_spares_the_walk(tmp_path: Path, root_mode: i
     recorder = EventRecorder(TrioClock())
     await apply_fs_group(Disk(), recorder, POD, volume, os.getgid(), change_policy="OnRootMismatch")
     assert modes(volume) == (0o2770, expected)
+
+
+@pytest.mark.parametrize(("seconds", "reason"), [(1, "the volume is gone"), (1e9, "the volume did not answer in time")])
+async def test_a_volume_that_cannot_be_given_to_the_group_fails_with_the_reason(
+    tmp_path: Path, autojump_clock: MockClock, seconds: float, reason: str
+) -> None:
+    asked = SetUpRequest(pod=POD, spec=VolumeSpec("data", "data", "kubernetes.io/csi"), path=tmp_path)
+    with pytest.raises(VolumeError) as failed:
+        await give_to_group(SlowDisk(seconds), EventRecorder(TrioClock()), asked, tmp_path, 1000)
+    assert failed.value.problem == f"applyFSGroup failed for vol data: {reason}"
+    assert not isinstance(failed.value, UncertainVolumeError), "that is for who knows what is there"
+    with pytest.raises(UncertainVolumeError, match="gone"), uncertain("data"):
+        raise VolumeError("data", "gone")
+
+
+async def test_files_that_keep_their_group_are_told_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    volume = volume_with_a_file(tmp_path)
+    asked = SetUpRequest(pod=POD, spec=VolumeSpec("data", "data", "kubernetes.io/csi"), path=volume)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "chown", refuse)
+    monkeypatch.setattr(os, "fchown", refuse)
+    with capture_logs() as lines:
+        await give_to_group(Disk(), EventRecorder(TrioClock()), asked, volume, os.getgid() + 1)
+    [line] = [line for line in lines if line["event"] == "fsGroup not set on some files"]
+    assert (line["volume"], line["failures"]) == ("data", 2)
+    assert "Operation not permitted" in line["first"]
 
 
 def volume_with_a_file(tmp_path: Path) -> Path:

@@ -44,7 +44,6 @@ from trikubelet.pleg.pleg import Pleg
 from trikubelet.pods.journal import Journal
 from trikubelet.pods.manager import DesiredPods, PodManager
 from trikubelet.pods.preempting import Preempting
-from trikubelet.pods.registry import PodWorkerRegistry
 from trikubelet.probes.asking import NetworkAndExec
 from trikubelet.probes.manager import ProbeManager
 from trikubelet.probes.prober import Prober
@@ -103,8 +102,10 @@ class Agent:
         api_client: ApiClient | None = None,
         overrides: Overrides = Overrides(),  # noqa: B008 - frozen
         tracing: Tracing | None = None,
+        pull_progress: Callable[[str], str] = lambda image: "",
     ) -> None:
-        """`tracing`: makes traces of what the agent does; the clients' channels may be its too."""
+        """`tracing`: makes traces of what the agent does; the clients' channels may be its too. `pull_progress`: how
+        far the pull of an image is, for people; empty where the runtime does not tell."""
         self.options = options
         self.tracing = tracing
         self.clock = clock
@@ -121,13 +122,11 @@ class Agent:
         self.statuses = StatusManager(
             clock, self.pods, wanted_since=self.pods.wanted_since, on_change=self.journal.reported
         )
-        registry = overrides.registry or PodWorkerRegistry()
+        registry = overrides.make_registry(self.journal.moved)
         self.steps = Steps()
-        self.pull_progress: Callable[[str], str] = lambda image: ""
-        """How far the pull of an image is, for people; empty where the runtime does not tell."""
+        self.pull_progress = pull_progress
         self.writing_manifests = trio.Lock()
         """Held by who changes the folder of manifests for a person."""
-        registry.on_move = self.journal.moved
         self.desired = DesiredPods(self.pods, registry, self.statuses)
         # The machine, and the node's object made of it.
         settings = node_settings(options)

@@ -18,7 +18,7 @@ from trikubelet.node.eviction.model import UsageSource
 from trikubelet.node.shutdown.interface import Logind
 from trikubelet.pleg.exits import ExitTracker
 from trikubelet.pleg.pidfd import PidfdWatchers
-from trikubelet.pods.registry import PodWorkerRegistry
+from trikubelet.pods.registry import OnMove, PodWorkerRegistry
 from trikubelet.probes.types import Asker
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.rpc.grpc import Channel
@@ -50,8 +50,8 @@ class Overrides:
     """Measures the node for eviction. None: the node's statistics; a diskless node has none, and evicts no pod."""
     asker: Asker | None = None
     """Carries probes out."""
-    registry: PodWorkerRegistry | None = None
-    """The pod workers' phases, empty."""
+    make_registry: Callable[[OnMove], PodWorkerRegistry] = PodWorkerRegistry
+    """Makes the pod workers' phases, empty, of what is told of their moves."""
     open_allocations: Callable[[Path], AllocationStore] = AllocationStore.open
     """Finds what an earlier agent wrote of pods' resources."""
     rng: Random | None = None

@@ -148,7 +148,15 @@ async def _agent(
     try:
         user_ids = await id_range_of_node(ids_per_pod)
         found = attrs.evolve(options, user_ids=user_ids)
-        return Agent(found, runtime_client, image_client, clock=clock, api_client=api_client, tracing=tracing)
+        return Agent(
+            found,
+            runtime_client,
+            image_client,
+            clock=clock,
+            api_client=api_client,
+            tracing=tracing,
+            pull_progress=runtime.pull_progress,
+        )
     except (
         ReservationError,
         UserNamespaceError,

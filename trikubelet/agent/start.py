@@ -22,3 +22,7 @@ class ConnectedRuntime:
     channel: Channel
     image_channel: Channel
     embedded: EmbeddedRuntime | None = None
+
+    def pull_progress(self, image: str) -> str:
+        """How far the pull of an image is, for people; empty where the runtime does not tell, or pulls it not."""
+        return "" if self.embedded is None else self.embedded.puller.progress_of(image)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +15,11 @@ from trikubelet.agent.why import explain
 from trikubelet.api.timestamps import format_time
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.model import ContainerState
-from trikubelet.embedded.images.errors import ImageError, InvalidReferenceError
-from trikubelet.embedded.images.reference import Reference
+from trikubelet.embedded.images.errors import ImageError
 from trikubelet.http.messages import HTTPError
 from trikubelet.node_api.local_api import ImportRefusedError
 from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget, container_for_logs
+from trikubelet.pods.journal import wall_time
 from trikubelet.pods.phases import (
     ConfigUpdate,
     Finished,
@@ -36,7 +35,6 @@ from trikubelet.telemetry.events import PodEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Mapping, Sequence
-    from datetime import datetime
 
     from trio_typing import TaskStatus
 
@@ -60,7 +58,6 @@ class LocalView:
         self._embedded = embedded
         self._changed: Broadcast[None] = Broadcast()
         agent.recorder.add_listener(lambda _: self._changed.send(None))
-        agent.pull_progress = self._progress
         self._events: Broadcast[AnyEvent] = Broadcast()
         agent.recorder.add_listener(self._events.send)
 
@@ -209,13 +206,6 @@ class LocalView:
             for pull in self._embedded.puller.progress()
         ]
 
-    def _progress(self, image: str) -> str:
-        try:
-            reference = str(Reference.parse(image))
-        except InvalidReferenceError:
-            return ""
-        return next((pull["progress"] for pull in self.pulls() if pull["reference"] == reference), "")
-
     async def import_images(self, path: Path) -> Sequence[str]:
         if self._embedded is None:
             raise ImportRefusedError(
@@ -251,13 +241,9 @@ class LocalView:
         """
         if pod.metadata.deletion_timestamp is not None:
             return pod
-        until = self._date(ending.asked_at + grace_period)
+        until = wall_time(self._agent.clock, ending.asked_at + grace_period)
         metadata = attrs.evolve(pod.metadata, deletion_timestamp=until, deletion_grace_period_seconds=grace_period)
         return attrs.evolve(pod, metadata=metadata)
-
-    def _date(self, moment: float) -> datetime:
-        """Of a Trio time; to the second, as in the API."""
-        return (self._agent.clock.now() + timedelta(seconds=moment - trio.current_time())).replace(microsecond=0)
 
     def _with_status(self, pod: Pod) -> Pod:
         status = self._agent.statuses.get_pod_status(pod.metadata.uid)
@@ -272,9 +258,9 @@ class LocalView:
         message = f"waits for the end of the pod of this name from before, {before}"
         predecessor = states.phase(before)
         if isinstance(predecessor, TerminationRequested | Terminating):
-            asked, grace = format_time(self._date(predecessor.ending.asked_at)), predecessor.kill.grace_period
-            message += f", which was asked to end at {asked} and has {grace}s of grace"
-        since = pod.metadata.creation_timestamp or self._date(phase.identity.first_seen)
+            asked = format_time(wall_time(self._agent.clock, predecessor.ending.asked_at))
+            message += f", which was asked to end at {asked} and has {predecessor.kill.grace_period}s of grace"
+        since = pod.metadata.creation_timestamp or wall_time(self._agent.clock, phase.identity.first_seen)
         metadata = attrs.evolve(pod.metadata, creation_timestamp=since)
         return attrs.evolve(pod, metadata=metadata, status=attrs.evolve(pod.status, message=message))
 

@@ -1,4 +1,4 @@
-"""What the drivers of both versions do alike: work on threads, and the end of a group.
+"""What the drivers of both versions do alike: work on threads, when a group is made, and its end.
 
 Every call of the kernel is made on one of a few threads that are kept for it: a memory limit makes the kernel reclaim,
 a freezer waits for disks, and a deletion was seen to take 12 ms where the next took 0.02. A thread that never returns
@@ -9,6 +9,7 @@ Removing waits: a group stays busy until its last process is gone, which is soon
 
 from __future__ import annotations
 
+import abc
 import errno
 import os
 from functools import partial
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from trikubelet.cgroups.hierarchy import Hierarchies
     from trikubelet.cgroups.names import CgroupName, Naming
+    from trikubelet.cgroups.settings import CgroupReading, CgroupSettings
 
 T = TypeVar("T")
 
@@ -42,8 +44,22 @@ _BUSY: Final = frozenset({errno.EBUSY, errno.ENOTEMPTY})
 log = get_logger("cgroups")
 
 
-class GroupFiles:
+class GroupFiles(abc.ABC):
     """Groups as folders in one or more hierarchies. The drivers of both versions build on it."""
+
+    # What a version does in its own way, blocking. Raise CgroupError and OSError.
+
+    @abc.abstractmethod
+    def _missing(self, name: CgroupName) -> list[str]: ...
+
+    @abc.abstractmethod
+    def _create(self, name: CgroupName, settings: CgroupSettings) -> None: ...
+
+    @abc.abstractmethod
+    def _set(self, name: CgroupName, settings: CgroupSettings) -> None: ...
+
+    @abc.abstractmethod
+    def _read(self, name: CgroupName) -> CgroupReading: ...
 
     def __init__(
         self, hierarchies: Hierarchies, *, naming: Naming = CGROUPFS, kernel: KernelFiles | None = None
@@ -64,6 +80,24 @@ class GroupFiles:
         """The group's folder in every hierarchy, whether it is there or not."""
         literal = self.literal(name).rstrip("/")
         return [f"{point}{literal}" for point in self.hierarchies.mount_points]
+
+    async def missing(self, name: CgroupName) -> list[str]:
+        return await self.on_thread(name, "look for it", partial(self._missing, name))
+
+    async def exists(self, name: CgroupName) -> bool:
+        return not await self.missing(name)
+
+    async def create(self, name: CgroupName, settings: CgroupSettings) -> None:
+        await self.on_thread(name, "create", partial(self._create, name, settings))
+
+    async def make(self, name: CgroupName, settings: CgroupSettings) -> bool:
+        return await self.on_thread(name, "create", partial(self._make, name, settings))
+
+    async def update(self, name: CgroupName, settings: CgroupSettings) -> None:
+        await self.on_thread(name, "set limits", partial(self._set, name, settings))
+
+    async def read(self, name: CgroupName) -> CgroupReading:
+        return await self.on_thread(name, "read", partial(self._read, name))
 
     async def children(self, name: CgroupName) -> list[CgroupName]:
         literal = self.literal(name).rstrip("/")
@@ -109,6 +143,12 @@ class GroupFiles:
                 raise CgroupBusyError(literal, f"cannot delete {kept[0]}: it is kept by {why}", tuple(left))
             await trio.sleep(pause)
             pause = _DELETIONS.after(pause)
+
+    def _make(self, name: CgroupName, settings: CgroupSettings) -> bool:
+        if not self._missing(name):
+            return False
+        self._create(name, settings)
+        return True
 
     def _delete(self, folders: list[str]) -> list[str]:
         """Delete what can be; the groups that are kept. Blocking."""

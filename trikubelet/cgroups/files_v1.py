@@ -39,37 +39,14 @@ class V1Files(GroupFiles):
     def version(self) -> Literal[1, 2]:
         return 1
 
-    async def missing(self, name: CgroupName) -> list[str]:
-        return await self.on_thread(name, "look for it", partial(self._missing, self.literal(name).rstrip("/")))
-
-    async def exists(self, name: CgroupName) -> bool:
-        return not await self.missing(name)
-
-    async def create(self, name: CgroupName, settings: CgroupSettings) -> None:
-        await self.on_thread(name, "create", partial(self._create, name, settings))
-
-    async def make(self, name: CgroupName, settings: CgroupSettings) -> bool:
-        return await self.on_thread(name, "create", partial(self._make, name, settings))
-
-    async def update(self, name: CgroupName, settings: CgroupSettings) -> None:
-        await self.on_thread(name, "set limits", partial(self._set, self.literal(name), settings))
-
-    async def read(self, name: CgroupName) -> CgroupReading:
-        return await self.on_thread(name, "read", partial(self._read, self.literal(name).rstrip("/")))
-
-    def _missing(self, literal: str) -> list[str]:
+    def _missing(self, name: CgroupName) -> list[str]:
+        literal = self.literal(name).rstrip("/")
         folders = {
             f"{point}{literal}"
             for controller, point in self.hierarchies.controllers.items()
             if controller in V1_GROUP_CONTROLLERS
         }
         return sorted(folder for folder in folders if not self.kernel.exists(folder))
-
-    def _make(self, name: CgroupName, settings: CgroupSettings) -> bool:
-        if not self._missing(self.literal(name).rstrip("/")):
-            return False
-        self._create(name, settings)
-        return True
 
     def _create(self, name: CgroupName, settings: CgroupSettings) -> None:
         literal = self.literal(name)
@@ -78,7 +55,7 @@ class V1Files(GroupFiles):
             for point in dict.fromkeys(self.hierarchies.controllers.values()):
                 if self._make_folders(str(point), literal, cpuset=self.hierarchies.controllers.get("cpuset") == point):
                     made.append(f"{point}{literal}")
-            self._set(literal, settings)
+            self._set(name, settings)
         except (OSError, CgroupError):
             # Half of a group, or one without its limits, would be taken for a whole one the next time.
             self._delete(made)
@@ -105,25 +82,26 @@ class V1Files(GroupFiles):
             if not self.kernel.read(f"{folder}/{name}").strip():
                 self.kernel.write(f"{folder}/{name}", self.kernel.read(f"{above}/{name}").strip())
 
-    def _set(self, literal: str, settings: CgroupSettings) -> None:
+    def _set(self, name: CgroupName, settings: CgroupSettings) -> None:
         """Write all that can be written, then raise the first error."""
+        literal = self.literal(name)
         files = v1_files(settings, self.hierarchies.page_sizes)
         again: list[tuple[str, str]] = []
         problem: OSError | CgroupError | None = None
-        for controller, name, text in files:
+        for controller, file, text in files:
             point = self.hierarchies.controllers.get(controller)
             if point is None:
                 self.not_limited(controller)
                 continue
             folder = f"{point}{literal}"
             try:
-                self.kernel.write(f"{folder}/{name}", text)
+                self.kernel.write(f"{folder}/{file}", text)
             except OSError as error:
-                if name == "cpu.cfs_period_us" and error.errno == errno.EINVAL and settings.cpu_quota:
+                if file == "cpu.cfs_period_us" and error.errno == errno.EINVAL and settings.cpu_quota:
                     # The old quota does not fit into the new period: the new one may.
-                    again.append((f"{folder}/{name}", text))
-                elif ".rsvd." not in name or error.errno != errno.ENOENT or not self.kernel.exists(folder):
-                    problem = problem or self._refused(literal, folder, name, text, error)
+                    again.append((f"{folder}/{file}", text))
+                elif ".rsvd." not in file or error.errno != errno.ENOENT or not self.kernel.exists(folder):
+                    problem = problem or self._refused(literal, folder, file, text, error)
         for path, text in again:
             try:
                 self.kernel.write(path, text)
@@ -132,8 +110,8 @@ class V1Files(GroupFiles):
         if problem is not None:
             raise problem
 
-    def _refused(self, literal: str, folder: str, name: str, text: str, error: OSError) -> OSError | CgroupError:
-        if name != "memory.limit_in_bytes" or error.errno != errno.EBUSY:
+    def _refused(self, literal: str, folder: str, file: str, text: str, error: OSError) -> OSError | CgroupError:
+        if file != "memory.limit_in_bytes" or error.errno != errno.EBUSY:
             return error
         try:
             usage = self.kernel.number(f"{folder}/memory.usage_in_bytes")
@@ -141,7 +119,8 @@ class V1Files(GroupFiles):
             usage = None
         return MemoryInUseError(literal, limit=int(text), usage=usage)
 
-    def _read(self, literal: str) -> CgroupReading:
+    def _read(self, name: CgroupName) -> CgroupReading:
+        literal = self.literal(name).rstrip("/")
         cpu, memory = (self.hierarchies.controllers.get(controller) for controller in ("cpu", "memory"))
         shares = quota = period = limit = usage = None
         if cpu is not None:

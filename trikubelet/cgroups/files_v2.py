@@ -38,24 +38,6 @@ class V2Files(GroupFiles):
     def version(self) -> Literal[1, 2]:
         return 2
 
-    async def missing(self, name: CgroupName) -> list[str]:
-        return await self.on_thread(name, "look for it", partial(self._missing, self._folder(name)))
-
-    async def exists(self, name: CgroupName) -> bool:
-        return not await self.missing(name)
-
-    async def create(self, name: CgroupName, settings: CgroupSettings) -> None:
-        await self.on_thread(name, "create", partial(self._create, name, settings))
-
-    async def make(self, name: CgroupName, settings: CgroupSettings) -> bool:
-        return await self.on_thread(name, "create", partial(self._make, name, settings))
-
-    async def update(self, name: CgroupName, settings: CgroupSettings) -> None:
-        await self.on_thread(name, "set limits", partial(self._set, self._folder(name), settings))
-
-    async def read(self, name: CgroupName) -> CgroupReading:
-        return await self.on_thread(name, "read", partial(self._read, self._folder(name)))
-
     @property
     def _root(self) -> str:
         assert self.hierarchies.unified is not None, "a hierarchy of version 2 has a mount point"
@@ -67,18 +49,13 @@ class V2Files(GroupFiles):
     def _controllers(self, folder: str) -> set[str]:
         return set(self.kernel.read(f"{folder}/cgroup.controllers").split())
 
-    def _missing(self, folder: str) -> list[str]:
+    def _missing(self, name: CgroupName) -> list[str]:
+        folder = self._folder(name)
         needed = V2_GROUP_CONTROLLERS & self._controllers(self._root)
         try:
             return sorted(needed - self._controllers(folder))
         except FileNotFoundError:
             return sorted(needed) or [folder]
-
-    def _make(self, name: CgroupName, settings: CgroupSettings) -> bool:
-        if not self._missing(self._folder(name)):
-            return False
-        self._create(name, settings)
-        return True
 
     def _create(self, name: CgroupName, settings: CgroupSettings) -> None:
         path, made = self._root, False
@@ -87,7 +64,7 @@ class V2Files(GroupFiles):
             path = f"{path}/{part}"
             made = self.kernel.make(path)
         try:
-            self._set(path, settings)
+            self._set(name, settings)
         except OSError:
             # A group without its limits would be taken for a whole one the next time.
             if made:
@@ -112,18 +89,19 @@ class V2Files(GroupFiles):
                 ) from error
             raise
 
-    def _set(self, folder: str, settings: CgroupSettings) -> None:
+    def _set(self, name: CgroupName, settings: CgroupSettings) -> None:
         """Write all that can be written, then raise the first error."""
+        folder = self._folder(name)
         problem: OSError | None = None
-        for name, text in v2_files(settings, self.hierarchies.page_sizes):
+        for file, text in v2_files(settings, self.hierarchies.page_sizes):
             try:
-                self.kernel.write(f"{folder}/{name}", text)
+                self.kernel.write(f"{folder}/{file}", text)
             except FileNotFoundError as error:
                 if not self.kernel.exists(folder):
                     raise
-                controller = name.partition(".")[0]
+                controller = file.partition(".")[0]
                 if controller in self._controllers(folder):
-                    if ".rsvd." not in name:
+                    if ".rsvd." not in file:
                         problem = problem or error
                 else:
                     self.not_limited(controller)
@@ -132,7 +110,8 @@ class V2Files(GroupFiles):
         if problem is not None:
             raise problem
 
-    def _read(self, folder: str) -> CgroupReading:
+    def _read(self, name: CgroupName) -> CgroupReading:
+        folder = self._folder(name)
         controllers = self._controllers(folder)
         shares = quota = period = limit = usage = None
         if "cpu" in controllers:

@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.find_pod import short_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -62,12 +63,6 @@ def _client(ctx: click.Context) -> AgentClient:
 
     given = ctx.params.get("root_dir") or os.environ.get(ENVIRONMENT)
     return AgentClient(Path(given) if given else running_agent_root_dir(default_root_dir()))
-
-
-def short_name(pod: Mapping[str, Any]) -> str:
-    """The name of a pod as JSON, without the ending that is the node's name."""
-    name: str = pod["metadata"]["name"]
-    return name.removesuffix(f"-{pod['spec'].get('nodeName', '').lower()}")
 
 
 @click.command(short_help="Complete commands in your shell.")

@@ -2,52 +2,69 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from trikubelet.cli.failures import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from trikubelet.api import Pod
     from trikubelet.cli.client import AgentClient
 
+
+Item: TypeAlias = Mapping[str, Any]
+"""A pod as JSON."""
 
 MOST_NAMED: Final = 20
 """Pods that an error names."""
 
 
 def find_pod(client: AgentClient, name: str, namespace: str | None) -> Pod:
+    """The agent's pod of this name, as `find_item` understands it. Raises CommandError that lists the candidates."""
+    from trikubelet.api import pod_from_dict
+
+    items: list[Item] = client.get("/pods")["items"]
+    found = find_item(items, name, namespace)
+    if found is not None:
+        return pod_from_dict(found)
+    name = name.rpartition("/")[2]
+    known = {short_name(item): _place(item) for item in items}
+    raise CommandError(f"the agent has no pod {name}" + did_you_mean(name, known))
+
+
+def find_item(items: Iterable[Item], name: str, namespace: str | None) -> Item | None:
     """The pod called `name`, `namespace/name`, `name` without its `-NODE` ending when that is one pod only, or by UID.
 
     While a pod is replaced two have its name: the one that is not being ended is meant. The other one has its UID.
-    Raises CommandError that lists the candidates.
+    Raises CommandError when it may be any of several pods.
     """
-    from trikubelet.api import pod_from_dict
-
     if "/" in name and namespace is None:
         namespace, _, name = name.partition("/")
-    every = [pod_from_dict(item) for item in client.get("/pods")["items"]]
-    pods = [pod for pod in every if namespace in (None, pod.metadata.namespace)]
+    among = [item for item in items if namespace in (None, item["metadata"]["namespace"])]
     found = (
-        [pod for pod in pods if pod.metadata.name == name]
-        or [pod for pod in pods if _short_name(pod) == name]
-        or [pod for pod in pods if pod.metadata.uid == name]
+        [item for item in among if item["metadata"]["name"] == name]
+        or [item for item in among if short_name(item) == name]
+        or [item for item in among if item["metadata"]["uid"] == name]
     )
-    if len({_place(pod) for pod in found}) == 1:
-        return min(found, key=lambda pod: pod.metadata.deletion_timestamp is not None)
-    if found:
-        where = ", ".join(sorted({_place(pod) for pod in found}))
-        raise CommandError(f"{name} may be any of {where}: say which")
-    raise CommandError(
-        f"the agent has no pod {name}" + did_you_mean(name, {_short_name(pod): _place(pod) for pod in every})
-    )
+    places = sorted({_place(item) for item in found})
+    if len(places) > 1:
+        raise CommandError(f"{name} may be any of {', '.join(places)}: say which")
+    return min(found, key=lambda item: "deletionTimestamp" in item["metadata"], default=None)
+
+
+def short_name(item: Item) -> str:
+    """The name of a pod without the ending that is the node's name."""
+    name: str = item["metadata"]["name"]
+    return name.removesuffix(f"-{item['spec'].get('nodeName', '').lower()}")
 
 
 def did_you_mean(name: str, known: Mapping[str, str]) -> str:
     """The end of a sentence about an unknown name: what is like it, else all that there is. `known`: each by what
     people call it for short."""
+    from difflib import get_close_matches
+
     if close := get_close_matches(name, known, n=1):
         return f"; did you mean {known[close[0]]}?"
     places = sorted(known.values())
@@ -56,9 +73,5 @@ def did_you_mean(name: str, known: Mapping[str, str]) -> str:
     return f": it has {', '.join(places)}" if places else ": it has none"
 
 
-def _place(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
-
-
-def _short_name(pod: Pod) -> str:
-    return pod.metadata.name.removesuffix(f"-{pod.spec.node_name.lower()}")
+def _place(item: Item) -> str:
+    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"

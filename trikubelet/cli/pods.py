@@ -10,8 +10,9 @@ import attrs
 import click
 
 from trikubelet.cli.client import AgentClient, agent_gone
-from trikubelet.cli.completion import complete_pods, short_name
+from trikubelet.cli.completion import complete_pods
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.find_pod import did_you_mean, short_name
 from trikubelet.cli.output import column_widths, format_row, print_json, print_table, print_yaml
 from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.clock import SystemClock
@@ -195,8 +196,6 @@ def _is_called(item: Mapping[str, Any], names: Iterable[str]) -> bool:
 
 def _named(items: list[dict[str, Any]], names: tuple[str, ...]) -> list[dict[str, Any]]:
     """Raises CommandError for a name that no pod has."""
-    from trikubelet.cli.find_pod import did_you_mean
-
     for name in names:
         if not any(_is_called(item, (name,)) for item in items):
             known = {short_name(item): item["metadata"]["name"] for item in items}

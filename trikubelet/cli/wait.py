@@ -5,26 +5,25 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.find_pod import Item, find_item
 from trikubelet.cli.root_dir import agent_root_dir_option
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-Document: TypeAlias = Mapping[str, Any]
-Condition: TypeAlias = Callable[[Document | None], bool]
+Condition: TypeAlias = Callable[[Item | None], bool]
 """Whether it is so of a pod; None when there is no such pod."""
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
-_STEP: Final = re.compile(r"\.?([A-Za-z_][\w-]*)|\[(-?\d+)\]|\['([^']+)'\]")
 
 
 @click.command(short_help="Wait until a pod meets a condition.")
@@ -50,7 +49,7 @@ def wait(name: str, awaited: str, namespace: str | None, timeout: str, root_dir:
     seen: str | None = None
     with time_limit(seconds):
         for line in client.lines("/pods", {"watch": True}):
-            found = find_document(json.loads(line)["pods"], name, namespace)
+            found = find_item(json.loads(line)["pods"], name, namespace)
             if found is not None:
                 seen = f"{found['metadata']['namespace']}/{found['metadata']['name']}"
             if condition(found):
@@ -86,16 +85,6 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def find_document(pods: list[dict[str, Any]], name: str, namespace: str | None) -> dict[str, Any] | None:
-    """The pod of this name, as `find_pod` understands it; None when there is none, or several."""
-    if "/" in name and namespace is None:
-        namespace, _, name = name.partition("/")
-    among = [pod for pod in pods if namespace in (None, pod["metadata"]["namespace"])]
-    found = [pod for pod in among if pod["metadata"]["name"] == name]
-    found = found or [pod for pod in among if pod["metadata"]["name"] == f"{name}-{pod['spec'].get('nodeName', '')}"]
-    return found[0] if len(found) == 1 else None
-
-
 def read_condition(text: str) -> Condition:
     """What `--for` says. Raises CommandError."""
     kind, _, rest = text.partition("=")
@@ -105,46 +94,31 @@ def read_condition(text: str) -> Condition:
         name, _, status = rest.partition("=")
         return lambda pod: pod is not None and _has_condition(pod, name, status or "True")
     if kind == "jsonpath" and rest:
-        path, separator, value = rest.strip("'\"").partition("}")
-        steps = _steps(path.removeprefix("{"))
-        wanted = value.removeprefix("=") if value else None
-        if separator:
-            return lambda pod: pod is not None and _is_there(_value(pod, steps), wanted)
+        path, closed, value = rest.strip("'\"").partition("}")
+        if path.startswith("{") and closed and value[:1] in ("", "="):
+            return _path_condition(path + closed, value[1:] if value else None)
     raise CommandError(f"expected condition=TYPE, delete or jsonpath='{{.PATH}}'[=VALUE] after --for, got {text!r}")
 
 
-def _has_condition(pod: Document, name: str, status: str) -> bool:
+def _has_condition(pod: Item, name: str, status: str) -> bool:
     conditions = pod.get("status", {}).get("conditions", ())
     return any(one["type"].lower() == name.lower() and one["status"].lower() == status.lower() for one in conditions)
 
 
-def _steps(path: str) -> list[str | int]:
-    """The names and numbers of a path such as `.status.containerStatuses[0].ready`. Raises CommandError."""
-    steps: list[str | int] = []
-    position = 0
-    while position < len(path):
-        match = _STEP.match(path, position)
-        if match is None:
-            raise CommandError(f"expected a path such as {{.status.phase}}, got {{{path}}}")
-        name, number, quoted = match.groups()
-        steps.append(int(number) if number is not None else name or quoted)
-        position = match.end()
-    return steps
+def _path_condition(template: str, wanted: str | None) -> Condition:
+    """Whether the template leads to something; with `wanted`, to that. Raises CommandError."""
+    from trikubelet.formats.jsonpath import JSONPath, JSONPathError
 
+    try:
+        path = JSONPath(template)
+    except JSONPathError as error:
+        raise CommandError(f"expected a path such as {{.status.phase}} after --for, got {template}: {error}") from None
 
-def _value(data: Any, steps: list[str | int]) -> Any:
-    for step in steps:
-        try:
-            data = data[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return data
+    def is_met(pod: Item | None) -> bool:
+        is_there = any(value is not None for value in path.values(pod))
+        return is_there and wanted in (None, path.render(pod))
 
-
-def _is_there(value: Any, wanted: str | None) -> bool:
-    if wanted is None:
-        return value is not None
-    return value is not None and (value if isinstance(value, str) else json.dumps(value)) == wanted
+    return is_met
 
 
 def read_duration(text: str) -> float:

@@ -151,7 +151,7 @@ class Journal:
     # --- What happens. Nothing here waits or raises. -----------------------------------------------------------------
 
     def moved(self, before: Phase | None, after: Phase | None) -> None:
-        """A pod's phase is another one, or something in it is (`PodWorkerRegistry.on_move`)."""
+        """A pod's phase is another one, or something in it is (`on_move` of a `PodWorkerRegistry`)."""
         known = after or before
         if known is None or (type(before) is type(after) and not _is_hastened(before, after)):
             return

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.container.model import nothing_runs
@@ -38,9 +39,12 @@ from trikubelet.pods.phases import (
 from trikubelet.pods.types import KillRuntimePod, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from trikubelet.container.model import PodRuntimeStatus
+
+OnMove: TypeAlias = Callable[[Phase | None, Phase | None], None]
+"""Is told of a pod's phase before and after something; None: the pod was, or is, not known."""
 
 
 class WorkerLifecycle(enum.Enum):
@@ -77,7 +81,10 @@ class KnownPods:
 class PodWorkerRegistry:
     """The phases of all pods. Empty at first; a pod is in here from its first request until it is purged."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_move: OnMove = lambda before, after: None) -> None:
+        """`on_move` is told of a pod's phase before and after everything that happens to it; it must neither wait nor
+        raise."""
+        self._on_move = on_move
         self.phases: dict[str, Phase] = {}
         self.version = 0
         """Another number when a pod came, went, or is in another phase of its life."""
@@ -89,8 +96,6 @@ class PodWorkerRegistry:
         """Full name to the UIDs of those that wait for it, in order."""
         self.states = PodStates(self)
         """What others may ask."""
-        self.on_move: Callable[[Phase | None, Phase | None], None] = lambda before, after: None
-        """Told of a pod's phase before and after everything that happens to it; must neither wait nor raise."""
 
     # --- What happens ------------------------------------------------------------------------------------------------
 
@@ -189,7 +194,7 @@ class PodWorkerRegistry:
             self.phases[uid] = after
         if type(before) is not type(after):
             self._follow_static_order(before, after)
-        self.on_move(before, after)
+        self._on_move(before, after)
 
     def _follow_static_order(self, before: Phase | None, after: Phase | None) -> None:
         known = before or after

@@ -324,7 +324,7 @@ class SyncLoop:
             self._handler.admit_rejected_again()
 
     def _handle_probe(self, update: ProbeUpdate) -> None:
-        pod = self._pods.pod_by_uid(update.pod_uid)
+        pod = self._pods.pod_by_uid(update.key.pod_uid)
         if pod is not None and self._parts.probes.report(update):
             self._handler.sync_pods([pod])
 

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from random import Random
 
     from trikubelet.api import Pod
+    from trikubelet.broadcast import Inbox
     from trikubelet.clock import WallClock
     from trikubelet.probes.decisions import WorkerSpec
     from trikubelet.probes.metrics import ProbeMetrics
-    from trikubelet.probes.outbox import ProbeUpdates
     from trikubelet.probes.results import PodResults, ProbeResultBook
     from trikubelet.probes.types import ProbeKey, ProbeUpdate
     from trikubelet.probes.worker import Asks
@@ -177,7 +177,7 @@ class ProbeManager:
         return self._context.results
 
     @property
-    def updates(self) -> ProbeUpdates:
+    def updates(self) -> Inbox[ProbeUpdate]:
         """Results that call for a sync of their pods."""
         return self._context.updates
 
@@ -195,15 +195,15 @@ class ProbeManager:
         Kubelet: `handleProbeSync` and its callers.
         """
         good = update.result is ProbeResult.SUCCESS
-        match update.kind:
+        match update.key.kind:
             case ProbeKind.LIVENESS:
                 return update.result is ProbeResult.FAILURE
             case ProbeKind.READINESS:
-                self.statuses.set_container_readiness(update.pod_uid, str(update.container_id), good)
+                self.statuses.set_container_readiness(update.key.pod_uid, str(update.container_id), good)
             case ProbeKind.STARTUP:
-                self.statuses.set_container_startup(update.pod_uid, str(update.container_id), good)
+                self.statuses.set_container_startup(update.key.pod_uid, str(update.container_id), good)
             case _:
-                assert_never(update.kind)
+                assert_never(update.key.kind)
         return True
 
     @contextmanager

@@ -80,9 +80,8 @@ class ProbeTarget:
 class ProbeUpdate:
     """A probe changed its mind."""
 
-    pod_uid: str
+    key: ProbeKey
     container_id: ContainerID
-    kind: ProbeKind
     result: ProbeResult
 
 

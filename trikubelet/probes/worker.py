@@ -30,7 +30,6 @@ from trikubelet.formats.values import frozen
 from trikubelet.probes import decisions
 from trikubelet.probes.decisions import Next, WorkerSpec, WorkerState
 from trikubelet.probes.metrics import ProbeMetrics
-from trikubelet.probes.outbox import ProbeUpdates
 from trikubelet.probes.results import ProbeResultBook
 from trikubelet.probes.schedule import next_tick, tick_from
 from trikubelet.probes.types import ProbeKind, ProbeTarget, ProbeUpdate
@@ -74,7 +73,9 @@ class ProbeContext:
     agent_started: datetime | None
     """None: see `Observation`."""
     results: ProbeResultBook = attrs.field(factory=ProbeResultBook)
-    updates: ProbeUpdates = attrs.field(factory=ProbeUpdates)
+    updates: Inbox[ProbeUpdate] = attrs.field(factory=lambda: Inbox(key=lambda update: update.key))
+    """For the sync loop. A channel that holds each result would make a worker wait while the loop waits for a runtime,
+    and the loop act on what is no longer so."""
     metrics: ProbeMetrics = attrs.field(factory=ProbeMetrics)
     counts: WorkerCounts = attrs.field(factory=WorkerCounts)
 
@@ -261,4 +262,4 @@ class Worker:
         key = self.spec.key
         if key.kind is ProbeKind.LIVENESS and result is ProbeResult.SUCCESS:
             return
-        self._context.updates.put(key, ProbeUpdate(key.pod_uid, container_id, key.kind, result))
+        self._context.updates.put(ProbeUpdate(key, container_id, result))

@@ -178,7 +178,7 @@ class ProgrammedLife:
                 self.sim,
                 sources=self.sources,
                 rng=self.random(f"agent/{self._agents}"),
-                registry=self.watch.new_registry(),
+                make_registry=self.watch.new_registry,
                 prepare=self._prepare,
             )
             with self._restarts.subscribe() as restarts:

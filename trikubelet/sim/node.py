@@ -38,6 +38,7 @@ from trikubelet.formats.values import frozen
 from trikubelet.linux.machine import Machine
 from trikubelet.node.address_choice import HostAddresses
 from trikubelet.pleg.pidfd import PidfdWatchers, ProcessEnd, WatchedProcess
+from trikubelet.pods.registry import PodWorkerRegistry
 from trikubelet.probes.asking import NetworkAndExec
 from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.sim import machine as simulated
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from trikubelet.node.eviction.model import UsageSource
     from trikubelet.node.shutdown.interface import Logind
     from trikubelet.pleg.exits import ExitTracker
-    from trikubelet.pods.registry import PodWorkerRegistry
+    from trikubelet.pods.registry import OnMove
     from trikubelet.rpc.cri.caller import CallChannel
     from trikubelet.rpc.grpc import Channel
     from trikubelet.sources.mux import SendPods
@@ -177,7 +178,7 @@ async def simulated_node(
     sees_exits: bool = True,
     folder: Path | None = None,
     configuration: KubeletConfiguration = KubeletConfiguration(),  # noqa: B008 - frozen
-    registry: PodWorkerRegistry | None = None,
+    make_registry: Callable[[OnMove], PodWorkerRegistry] = PodWorkerRegistry,
     admission: Admission | None = None,
     api_client: ApiClient | None = None,
     machine: MachineView = SIMULATED_MACHINE,
@@ -188,17 +189,19 @@ async def simulated_node(
     logind: Logind | None = None,
     cgroups: PodCgroups = NoPodCgroups(),  # noqa: B008 - frozen
     tracing: Tracing | None = None,
+    pull_progress: Callable[[str], str] = lambda image: "",
 ) -> AsyncIterator[SimulatedNode]:
     """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`.
 
     `sources`: by default one for static pods, `file`. `sees_exits`: whether it is notified when processes end;
     otherwise it looks for pidfds, and finds none. `folder`: the node has a disk, and all its files are in there. They
-    are removed by worker threads, which on a mock clock have to be done without. `registry` is what the pod workers
-    drive. `admission` judges pods instead of the kubelet's rules. With an `api_client` it is a node of a cluster.
-    `change_options` gets the options and gives what the agent gets instead. `prepare` is called with the agent before
-    it runs. `logind` reports shutdowns of the machine, where the configuration gives pods time for them.
+    are removed by worker threads, which on a mock clock have to be done without. `make_registry` makes what the pod
+    workers drive. `admission` judges pods instead of the kubelet's rules. With an `api_client` it is a node of a
+    cluster. `change_options` gets the options and gives what the agent gets instead. `prepare` is called with the agent
+    before it runs. `logind` reports shutdowns of the machine, where the configuration gives pods time for them.
     `connect_plugins`: how device plugins are reached by their sockets; without it no plugin is connected. With `usage`,
     which measures the node, it evicts pods. `cgroups` are those of its pods. `tracing` makes traces of all it does.
+    `pull_progress`: how far the pull of an image is, for people.
     """
     if sources is None:
         sources = {"file": ScriptedSource("file")}
@@ -220,7 +223,7 @@ async def simulated_node(
             machine=machine,
             usage=usage,
             asker=targets,
-            registry=registry,
+            make_registry=make_registry,
             admission=admission,
             open_allocations=partial(memory_allocations, sim.checkpoints),
             rng=rng or random.Random(sim.seed),
@@ -235,6 +238,7 @@ async def simulated_node(
             api_client=api_client,
             overrides=overrides,
             tracing=tracing,
+            pull_progress=pull_progress,
         )
         if prepare is not None:
             prepare(agent)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from trikubelet.container.model import PodRuntimeStatus
     from trikubelet.pods.machine import Event
     from trikubelet.pods.phases import Work
+    from trikubelet.pods.registry import OnMove
     from trikubelet.pods.types import Request
     from trikubelet.sim.machine import Machine
 
@@ -99,12 +100,13 @@ class WatchedRegistry(PodWorkerRegistry):
 
     def __init__(
         self,
-        on_move: Callable[[str, Phase | None, Phase | None], None],
+        on_move: OnMove,
+        on_moved: Callable[[str, Phase | None, Phase | None], None],
         on_version: Callable[[Pod], None],
         on_work: Callable[[Pod], None],
     ) -> None:
-        super().__init__()
-        self._on_move = on_move
+        super().__init__(on_move)
+        self._on_moved = on_moved
         self._on_version = on_version
         self._on_work = on_work
 
@@ -128,7 +130,7 @@ class WatchedRegistry(PodWorkerRegistry):
     def _move(self, uid: str, event: Event, after: Phase | None) -> None:
         before = self.phases.get(uid)
         super()._move(uid, event, after)
-        self._on_move(uid, before, after)
+        self._on_moved(uid, before, after)
 
 
 class Watch:
@@ -148,7 +150,6 @@ class Watch:
         self._limit = limit
         self._machine = machine
         self._registry: WatchedRegistry | None = None
-        self._next_registry: WatchedRegistry | None = None
         self._agent: Agent | None = None
         self._agent_since = -math.inf
         self._quiet_since: float | None = -math.inf
@@ -161,15 +162,14 @@ class Watch:
         self._idle: Holdings | None = None
         machine.observers.append(self._changed)
 
-    def new_registry(self) -> PodWorkerRegistry:
-        """For a new agent, which is to be attached before it runs."""
-        self._next_registry = WatchedRegistry(self._moved, self._version_came, self._worked_with)
-        return self._next_registry
+    def new_registry(self, on_move: OnMove) -> PodWorkerRegistry:
+        """For a new agent, which is to be attached before it runs; `on_move` is that agent's."""
+        self._registry = WatchedRegistry(on_move, self._moved, self._version_came, self._worked_with)
+        return self._registry
 
     def attach(self, agent: Agent) -> None:
         """A new agent, with the newest registry: what the last one knew is forgotten with it."""
         self._agent = agent
-        self._registry = self._next_registry
         self._agent_since = trio.current_time()
         self._asked.clear()
         self._newest.clear()

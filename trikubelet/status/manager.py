@@ -12,7 +12,6 @@ All calls are synchronous and run in Trio's thread: none waits, so none needs a 
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
@@ -20,6 +19,7 @@ import trio
 
 from trikubelet.api import POD_FAILED, POD_PENDING, POD_RUNNING, Pod, PodStatus, qos_class
 from trikubelet.api.pod_kinds import is_static_pod, shows_version
+from trikubelet.broadcast import Inbox
 from trikubelet.formats.values import frozen
 from trikubelet.status.conditions import containers_ready_condition, ready_condition
 from trikubelet.status.generate import terminated_status
@@ -30,7 +30,6 @@ from trikubelet.telemetry.logs import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Container as Membership
-    from types import TracebackType
 
     from trikubelet.api import ContainerStatus, PodCondition
     from trikubelet.clock import WallClock
@@ -89,61 +88,29 @@ class StatusStatistics:
     subscriptions: int
 
 
-class StatusSubscription:
-    """The changes since the last `receive`, the newest of each pod, in the order in which the pods first changed.
-
-    Use it as a context manager, or `close` it; iterating it ends when it is closed.
-    """
+class StatusSubscription(Inbox[StatusChange]):
+    """The changes since the last `receive`, the newest of each pod, in the order in which the pods first changed."""
 
     def __init__(self, manager: StatusManager, uid: str | None = None) -> None:
+        super().__init__(key=_uid)
         self._manager = manager
         self.uid = uid
         """Of the subscribed pod; None for all."""
-        self._pending: dict[str, StatusChange] = {}
-        self._send, self._receive = trio.open_memory_channel[None](1)
 
-    async def receive(self) -> StatusChange:
-        """The next change. Raises trio.EndOfChannel once closed. Cancelling it loses nothing."""
-        await trio.lowlevel.checkpoint()
-        while not self._pending:
-            await self._receive.receive()
-        return self._pending.pop(next(iter(self._pending)))
+    def put(self, change: StatusChange) -> None:
+        """Called by the manager: one that takes the place of an older one includes that."""
+        waiting = self._pending.get(_uid(change))
+        if waiting is not None:
+            change = attrs.evolve(change, first_changed_at=waiting.first_changed_at)
+        super().put(change)
 
     def close(self) -> None:
         self._manager.unsubscribe(self)
-        self._pending.clear()
-        self._send.close()
+        super().close()
 
-    def offer(self, change: StatusChange) -> None:
-        """Called by the manager: remember a change, in the place of an older one of the same pod."""
-        uid = change.pod.metadata.uid
-        waiting = self._pending.get(uid)
-        if waiting is not None:
-            change = attrs.evolve(change, first_changed_at=waiting.first_changed_at)
-        self._pending[uid] = change
-        with contextlib.suppress(trio.WouldBlock):  # it has been woken already
-            self._send.send_nowait(None)
 
-    def forget(self, uid: str) -> None:
-        """Called by the manager when the pod is forgotten."""
-        self._pending.pop(uid, None)
-
-    def __aiter__(self) -> StatusSubscription:
-        return self
-
-    async def __anext__(self) -> StatusChange:
-        try:
-            return await self.receive()
-        except trio.EndOfChannel:
-            raise StopAsyncIteration from None
-
-    def __enter__(self) -> StatusSubscription:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+def _uid(change: StatusChange) -> str:
+    return change.pod.metadata.uid
 
 
 class StatusManager:
@@ -190,11 +157,11 @@ class StatusManager:
         if uid is not None:
             self._of_pod.setdefault(uid, []).append(subscription)
             if uid in self._changes:
-                subscription.offer(self._changes[uid])
+                subscription.put(self._changes[uid])
             return subscription
         self._subscriptions.append(subscription)
         for change in self._changes.values():
-            subscription.offer(change)
+            subscription.put(change)
         return subscription
 
     def unsubscribe(self, subscription: StatusSubscription) -> None:
@@ -271,7 +238,7 @@ class StatusManager:
         for uid in [uid for uid in self._changes if uid not in uids]:
             del self._changes[uid]
             for subscription in self._subscriptions:
-                subscription.forget(uid)
+                subscription.drop(uid)
 
     def statistics(self) -> StatusStatistics:
         return StatusStatistics(
@@ -328,7 +295,7 @@ class StatusManager:
         self._changes[uid] = change
         self._on_change(change)
         for subscription in (*self._subscriptions, *self._of_pod.get(uid, ())):
-            subscription.offer(change)
+            subscription.put(change)
 
     def _measure(self, uid: str, old: PodStatus, new: PodStatus) -> None:
         self.metrics.changed(old, new)

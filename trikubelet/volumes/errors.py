@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from trikubelet.volumes.expansion import Refusal
 
@@ -24,6 +25,17 @@ class VolumeError(Exception):
 
 class UncertainVolumeError(VolumeError):
     """Whether the result is there, or still comes, is unknown: it is to be taken down all the same."""
+
+
+@contextmanager
+def uncertain(volume: str) -> Iterator[None]:
+    """Have what fails in here be an UncertainVolumeError: something of the volume is there already."""
+    try:
+        yield
+    except UncertainVolumeError:
+        raise
+    except VolumeError as error:
+        raise UncertainVolumeError(volume, error.problem) from error
 
 
 class TransientVolumeError(VolumeError):

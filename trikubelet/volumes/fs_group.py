@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trikubelet.telemetry.events import EventType
+from trikubelet.telemetry.logs import get_logger
+from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.payload.ownership import Progress, has_owner, set_owner
 
 if TYPE_CHECKING:
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.telemetry.events import EventRecorder
     from trikubelet.volumes.disk import Disk
+    from trikubelet.volumes.model import SetUpRequest
+
+log = get_logger("volumes")
 
 FIRST_REPORT: Final = 30.0
 REPORT_PERIOD: Final = 60.0
@@ -54,6 +59,22 @@ async def apply_fs_group(
     if failure is not None:
         raise failure
     return progress
+
+
+async def give_to_group(disk: Disk, recorder: EventRecorder, request: SetUpRequest, folder: Path, group: int) -> None:
+    """`apply_fs_group` for a volume that is set up for a pod: files that cannot be changed are told in the log.
+
+    Raises VolumeError.
+    """
+    name = request.spec.name
+    try:
+        progress = await apply_fs_group(disk, recorder, request.pod, folder, group, change_policy=request.change_policy)
+    except (OSError, trio.TooSlowError) as error:
+        reason = str(error) or "the volume did not answer in time"
+        raise VolumeError(name, f"applyFSGroup failed for vol {name}: {reason}") from error
+    if progress.failures:
+        first = str(progress.first_failure)
+        log.warning("fsGroup not set on some files", volume=name, failures=progress.failures, first=first)
 
 
 async def _report(recorder: EventRecorder, pod: Pod, name: str, progress: Progress) -> None:

@@ -435,6 +435,8 @@ async def test_a_pull_tells_how_far_it_is(pulls: PullFixture, registry: Scripted
         (progress,) = pulls.puller.progress()
         assert (progress.reference, progress.layers) == (f"{registry.host}/app:1", 2)
         assert progress.received_bytes == progress.total_bytes - size
+        assert pulls.puller.progress_of(f"{registry.host}/app:1") == str(progress)
+        assert pulls.puller.progress_of(f"{registry.host}/app:2") == pulls.puller.progress_of("no/Image") == ""
         nursery.cancel_scope.cancel()
 
 

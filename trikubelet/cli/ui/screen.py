@@ -121,7 +121,7 @@ def picture(model: Model, look: Look, columns: int, lines: int, now: datetime) -
     room = max(0, lines - 3 - detail)
     uids = [view.uid for view in views]
     look.scroll(uids, max(1, room))
-    table = Table(columns, [short_name(view) for view in views])
+    table = Table(columns, [_name_in_table(view) for view in views])
     drawn = [_title(model, views, columns, now), [("header", table.header(SPANS[look.span]))]]
     for view in views[look.first : look.first + room]:
         drawn.append(table.line(view, SPANS[look.span], now, chosen=view.uid == look.chosen))
@@ -137,7 +137,7 @@ def picture(model: Model, look: Look, columns: int, lines: int, now: datetime) -
     return [*drawn, [("message" if look.message else "footer", footer)]][-lines:]
 
 
-def short_name(view: PodView) -> str:
+def _name_in_table(view: PodView) -> str:
     """Without the namespace when that is `default`."""
     return narrow(view.name.removeprefix("default/"))
 
@@ -181,7 +181,7 @@ class Table:
             "MEM": NOTHING if usage.memory is None else mebibytes(usage.memory),
         }
         numbers = "".join(" " + fitted(narrow(told[name]).rjust(width), width) for name, width in self._kept)
-        name = (">" if chosen else " ") + fitted(short_name(view), self._name) + " "
+        name = (">" if chosen else " ") + fitted(_name_in_table(view), self._name) + " "
         status = fitted(narrow(row.status), _STATUS)
         head = "chosen" if chosen else ""
         parts = [(head, name), (head or _style_of_status(view), status), (head, numbers), ("", " ")]

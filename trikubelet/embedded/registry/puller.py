@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.embedded.images.errors import InvalidReferenceError
+from trikubelet.embedded.images.reference import Reference
 from trikubelet.embedded.registry.credentials import NO_CREDENTIALS
 from trikubelet.embedded.registry.hosts import DEFAULT_HOSTS_DIRS
 from trikubelet.embedded.registry.progress import PullProgress
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.clock import WallClock
-    from trikubelet.embedded.images.reference import Reference
     from trikubelet.embedded.images.store import ImageStore
     from trikubelet.embedded.registry.credentials import Credentials
 
@@ -59,6 +60,14 @@ class Puller:
     def progress(self) -> Sequence[PullProgress]:
         """The pulls at work."""
         return tuple(self._active)
+
+    def progress_of(self, image: str) -> str:
+        """How far the pull of an image is, for people; empty when there is none at work."""
+        try:
+            name = str(Reference.parse(image))
+        except InvalidReferenceError:
+            return ""
+        return next((str(pull) for pull in self._active if pull.reference == name), "")
 
     async def pull(self, reference: Reference, credentials: Credentials = NO_CREDENTIALS) -> str:
         """Ask the registry for an image, and bring it into the store unless it is there already. Returns its id.

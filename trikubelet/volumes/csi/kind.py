@@ -17,7 +17,6 @@ import attrs
 import trio
 
 from trikubelet.api import CSIVolumeSource, Volume
-from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.csi import paths, rules, vol_data
 from trikubelet.volumes.csi.block import BlockVolumes
 from trikubelet.volumes.csi.client import CSIError
@@ -26,9 +25,9 @@ from trikubelet.volumes.csi.folders import Folders
 from trikubelet.volumes.csi.found import persistent_spec, staged_volumes
 from trikubelet.volumes.csi.rules import Capability
 from trikubelet.volumes.csi.vol_data import VolumeData
-from trikubelet.volumes.errors import NotExpandedError, UncertainVolumeError, VolumeError
+from trikubelet.volumes.errors import NotExpandedError, UncertainVolumeError, VolumeError, uncertain
 from trikubelet.volumes.expansion import Refusal
-from trikubelet.volumes.fs_group import apply_fs_group
+from trikubelet.volumes.fs_group import give_to_group
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
 
 if TYPE_CHECKING:
@@ -53,8 +52,6 @@ REPUBLISH_JITTER: Final = 0.5
 SOONEST: Final = 10.0
 """Seconds until a volume is published again at the earliest, be its tokens overdue."""
 _SETTING_UP: Final = "mounter.SetUpAt"
-
-log = get_logger("csi")
 
 
 class CSIKind:
@@ -205,7 +202,8 @@ class CSIKind:
             )
         relabel = await self._takes_labels(request)
         if request.group is not None and not by_driver and rules.takes_fs_group(source, policy, request.group):
-            await self._give_to_group(request, request.group)
+            with uncertain(spec.name):
+                await give_to_group(self._disk, self._recorder, request, request.path, request.group)
         refresh_at = self._refresh_at(driver, renew_at)
         return MountedVolume(
             spec,
@@ -348,22 +346,6 @@ class CSIKind:
             what = f"error checking for SELinux support: {problem or f'no mount holds {request.path}'}"
             raise UncertainVolumeError(request.spec.name, what)
         return "seclabel" in (*mount.options, *mount.super_options)
-
-    async def _give_to_group(self, request: SetUpRequest, group: int) -> None:
-        name = request.spec.name
-        policy = request.change_policy
-        try:
-            progress = await apply_fs_group(
-                self._disk, self._recorder, request.pod, request.path, group, change_policy=policy
-            )
-        except (OSError, trio.TooSlowError) as error:
-            # It is published all the same, and has to be taken down.
-            reason = str(error) or "the volume did not answer in time"
-            what = f"applyFSGroup failed for vol {name}: {reason}"
-            raise UncertainVolumeError(name, what) from error
-        if progress.failures:
-            first = str(progress.first_failure)
-            log.warning("fsGroup not set on some files", volume=name, failures=progress.failures, first=first)
 
     def _refresh_at(self, driver: CSIDriver | None, renew_at: datetime | None) -> datetime | None:
         """`renew_at`: when the first token that the driver got should be replaced."""

@@ -18,12 +18,11 @@ import trio
 from trikubelet.api import FlexPersistentVolumeSource, FlexVolumeSource, Volume
 from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectError
-from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
-from trikubelet.volumes.errors import TransientVolumeError, UncertainVolumeError, VolumeError
+from trikubelet.volumes.errors import TransientVolumeError, UncertainVolumeError, VolumeError, uncertain
 from trikubelet.volumes.flex.answers import NotSupportedError, options, pod_options
 from trikubelet.volumes.folders import names_in, remove_folder, unmount_all
-from trikubelet.volumes.fs_group import apply_fs_group
+from trikubelet.volumes.fs_group import give_to_group
 from trikubelet.volumes.kinds.file_systems import DEFAULT, format_and_mount, grow
 from trikubelet.volumes.kinds.node_kind import NodeKind, as_volume_error
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from trikubelet.volumes.stats import VolumeMeter
 
 T = TypeVar("T")
-
-log = get_logger("volumes")
 
 FLEX: Final = "kubernetes.io/flexvolume"
 PATH_DEADLINE: Final = 60.0
@@ -124,7 +121,8 @@ class FlexKind(NodeKind):
         except VolumeError as error:
             await self._give_up(spec.name, path, error)
         if request.group is not None and not mounted.read_only and self._driver.capabilities.fs_group:
-            await self._give_to_group(request, request.group)
+            with uncertain(spec.name):
+                await give_to_group(self._tools.disk, self._tools.recorder, request, request.path, request.group)
         return mounted
 
     async def tear_down(self, uid: str, inner_name: str, *, block: bool = False) -> None:
@@ -257,20 +255,6 @@ class FlexKind(NodeKind):
         except trio.TooSlowError:
             problem = f"{path}: expected an answer within {PATH_DEADLINE:.0f} s, got none"
             raise UncertainVolumeError(volume, problem) from None
-
-    async def _give_to_group(self, request: SetUpRequest, group: int) -> None:
-        name, policy = request.spec.name, request.change_policy
-        try:
-            progress = await apply_fs_group(
-                self._tools.disk, self._tools.recorder, request.pod, request.path, group, change_policy=policy
-            )
-        except (OSError, trio.TooSlowError) as error:
-            # It is mounted all the same, and has to be taken down.
-            reason = str(error) or "the volume did not answer in time"
-            raise UncertainVolumeError(name, f"applyFSGroup failed for vol {name}: {reason}") from error
-        if progress.failures:
-            first = str(progress.first_failure)
-            log.warning("fsGroup not set on some files", volume=name, failures=progress.failures, first=first)
 
 
 def _source(spec: VolumeSpec) -> FlexVolumeSource | FlexPersistentVolumeSource:

@@ -19,13 +19,12 @@ import trio
 from trikubelet.api import LocalVolumeSource, ObjectMeta, PersistentVolume, PersistentVolumeSpec
 from trikubelet.formats.values import frozen
 from trikubelet.telemetry.events import EventType
-from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
 from trikubelet.volumes.desired import mount_options
 from trikubelet.volumes.disk import FOREIGN_DEADLINE
 from trikubelet.volumes.errors import FileSystemMismatchError, UncertainVolumeError, VolumeError
 from trikubelet.volumes.folders import remove_folder, unmount_all
-from trikubelet.volumes.fs_group import apply_fs_group
+from trikubelet.volumes.fs_group import give_to_group
 from trikubelet.volumes.kinds.block import DeviceMap, DeviceMapper
 from trikubelet.volumes.kinds.file_systems import DEFAULT, format_and_mount, grow
 from trikubelet.volumes.kinds.node_kind import NodeKind, as_volume_error, is_there
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from trikubelet.volumes.stats import VolumeMeter
 
 T = TypeVar("T")
-
-log = get_logger("volumes")
 
 BIND_OPTIONS: Final = frozenset({"ro", "rw", "nosuid", "suid", "nodev", "dev", "noexec", "exec"}) | {
     "noatime",
@@ -233,23 +230,8 @@ class LocalKind(NodeKind):
                     "The volume may not be shareable.",
                 )
             return
-        if spec.read_only:
-            return
-        try:
-            with as_volume_error(spec.name, f"cannot give {found.files} to the fsGroup"):
-                progress = await apply_fs_group(
-                    self._disk, self._recorder, request.pod, found.files, group, change_policy=request.change_policy
-                )
-        except trio.TooSlowError:
-            raise VolumeError(spec.name, f"giving {found.files} to the fsGroup takes too long") from None
-        if progress.failures:
-            log.warning(
-                "cannot give all files of a volume to the fsGroup",
-                path=str(found.files),
-                group=group,
-                files=progress.failures,
-                problem=str(progress.first_failure),
-            )
+        if not spec.read_only:
+            await give_to_group(self._disk, self._recorder, request, found.files, group)
 
     def _bind(self, files: Path, path: Path, options: list[str]) -> None:
         path.mkdir(mode=layout.DIRECTORY_MODE, parents=True, exist_ok=True)

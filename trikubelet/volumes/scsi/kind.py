@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import trio
 
 from trikubelet.api import ObjectMeta, PersistentVolume, PersistentVolumeSpec, from_dict
-from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
 from trikubelet.volumes.desired import mount_options
-from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
+from trikubelet.volumes.errors import UncertainVolumeError, VolumeError, uncertain
 from trikubelet.volumes.folders import is_listed, remove_folder, unmount_all
-from trikubelet.volumes.fs_group import apply_fs_group
+from trikubelet.volumes.fs_group import give_to_group
 from trikubelet.volumes.kinds.block import DeviceMap, DeviceMapper
 from trikubelet.volumes.kinds.file_systems import DEFAULT, format_and_mount
 from trikubelet.volumes.kinds.local import BIND_OPTIONS
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from trikubelet.volumes.stats import VolumeMeter
 
 T = TypeVar("T")
-
-log = get_logger("volumes")
 
 UNMOUNT_DEADLINE: Final = 60.0
 HOST_DEADLINE: Final = 60.0
@@ -113,7 +110,7 @@ class ScsiKind(NodeKind, abc.ABC):
             await self._disk.run(partial(self._records.write, disk))
         if mounted:
             return at
-        with _uncertain(spec.name):
+        with uncertain(spec.name):
             device = await self.appear(request, disk)
             if disk.block:
                 return device
@@ -159,7 +156,8 @@ class ScsiKind(NodeKind, abc.ABC):
             if (await self._disk.run(self._mounter.table)).at(path) is not None:
                 return mounted
         if request.group is not None and not read_only:
-            await self._give_to_group(request, staged, request.group)
+            # Before it is bound, so that a pod that finds it bound needs not ask whether that was done.
+            await give_to_group(self._disk, self._recorder, request, staged, request.group)
         options = [option for option in _mount_options(spec) if option in BIND_OPTIONS]
         options += ["ro"] if read_only else []
         try:
@@ -285,20 +283,6 @@ class ScsiKind(NodeKind, abc.ABC):
             problem = f'the device mount path "{at}" is still mounted by other references [{" ".join(others)}]'
             raise VolumeError(volume, problem)
 
-    async def _give_to_group(self, request: SetUpRequest, files: Path, group: int) -> None:
-        """Before it is bound, so that a pod that finds it bound needs not ask whether that was done."""
-        name, policy = request.spec.name, request.change_policy
-        try:
-            with as_volume_error(name, f"cannot give {files} to the fsGroup"):
-                progress = await apply_fs_group(
-                    self._disk, self._recorder, request.pod, files, group, change_policy=policy
-                )
-        except trio.TooSlowError:
-            raise VolumeError(name, f"giving {files} to the fsGroup takes too long") from None
-        if progress.failures:
-            first = str(progress.first_failure)
-            log.warning("fsGroup not set on some files", volume=name, failures=progress.failures, first=first)
-
     def _bind(self, files: Path, path: Path, options: list[str]) -> None:
         _make_folder(path)
         self._mounter.bind(files, path, options=options)
@@ -317,17 +301,6 @@ class ScsiKind(NodeKind, abc.ABC):
         except trio.TooSlowError:
             problem = f"{path}: expected an answer within {UNMOUNT_DEADLINE:.0f} s, got none: the disk is away"
             raise UncertainVolumeError(volume, problem) from None
-
-
-@contextmanager
-def _uncertain(volume: str) -> Iterator[None]:
-    """Of a disk that may be there now."""
-    try:
-        yield
-    except UncertainVolumeError:
-        raise
-    except VolumeError as error:
-        raise UncertainVolumeError(volume, error.problem) from error
 
 
 def _is_read_only(spec: VolumeSpec) -> bool:

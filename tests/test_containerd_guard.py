@@ -1,0 +1,67 @@
+"""A containerd of the tests whose process is killed, and its pods, do not stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+
+from tests.containerd_node import PROJECT, ContainerdNode
+from tests.embedded.runtime_node import mounts_with, processes_with
+from tests.patience import PATIENCE
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import RuntimeClient
+from trikubelet.rpc.grpc import open_unix_channel
+
+pytestmark = pytest.mark.containerd
+
+RUN: Final = "import sys; from tests.test_containerd_guard import main; main(*sys.argv[1:])"
+
+
+def main(root: str, bridge: str) -> None:
+    """Runs pods until it is killed. Prints the path of a pod's network namespace."""
+    node = ContainerdNode(Path(root), bridge, network=2)
+    node.start()
+    node.import_images()
+    print(trio.run(run_pod, node.socket), flush=True)
+    time.sleep(PATIENCE)
+
+
+async def run_pod(socket: Path) -> str:
+    async with open_unix_channel(socket) as channel:
+        client = RuntimeClient(channel, timeout=PATIENCE)
+        pod = v1.PodSandboxMetadata(name="left", uid="left", namespace="default")
+        sandbox = await client.run_pod_sandbox(v1.PodSandboxConfig(metadata=pod, linux=v1.LinuxPodSandboxConfig()))
+        status = await client.pod_sandbox_status(sandbox, verbose=True)
+    namespaces: list[dict[str, Any]] = json.loads(status.info["info"])["runtimeSpec"]["linux"]["namespaces"]
+    (path,) = [each["path"] for each in namespaces if each["type"] == "network"]
+    return str(path)
+
+
+def test_nothing_is_left_of_a_containerd_whose_process_is_killed(tmp_path: Path) -> None:
+    root, bridge = tmp_path / "node", f"br-test-k{os.getpid() % 10000}"
+    state = Path("/run") / bridge
+
+    def left(network: Path) -> list[str]:
+        there = [str(each) for each in (root, state, network, Path("/sys/class/net") / bridge) if each.exists()]
+        return [*there, *mounts_with(f"{root}/"), *mounts_with(f"{state}/"), *map(str, processes_with(str(root)))]
+
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN, str(root), bridge], stdout=subprocess.PIPE, cwd=PROJECT, text=True
+    ) as killed:
+        assert killed.stdout is not None
+        network = Path(killed.stdout.readline().strip())
+        there = left(network)
+        killed.kill()
+    assert {str(root), str(state), str(network)} < set(there), "it runs a pod"
+    give_up = time.monotonic() + PATIENCE
+    while (there := left(network)) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert there == []
