@@ -146,9 +146,7 @@ class PullRecords:
         self.checks[result,] += 1
         return result in (MUST_AUTHENTICATE, CHECK_FAILED)
 
-    async def _check(
-        self, image: str, image_ref: str, pod_credentials: Callable[[], Awaitable[PodCredentials]]
-    ) -> str:
+    async def _check(self, image: str, image_ref: str, pod_credentials: Callable[[], Awaitable[PodCredentials]]) -> str:
         if not self._policy.checks(image, pulled_here=True):
             return POLICY_ALLOWS
         try:
