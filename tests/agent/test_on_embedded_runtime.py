@@ -64,6 +64,9 @@ def test_an_image_is_missing_until_it_is_imported(embedded_node: RealNode, archi
     node.until_running("late")
     node.until(lambda: node.lines("late"), "the container wrote a line")
     assert node.lines("late") == ["image yes"]
+    page = b"".join(node.client.blocks("/metrics")).decode()
+    assert "\nkubelet_imagemanager_ondisk_pullintents 1" in page
+    assert 'kubelet_imagemanager_image_mustpull_checks_total{result="credentialPolicyAllowed"}' in page
 
 
 @pytest.mark.root

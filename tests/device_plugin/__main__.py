@@ -89,11 +89,19 @@ async def follow_agent(plugin: ToyPlugin, folder: Path, socket: Path) -> None:
         inotify.watch(folder, Mask.CREATE)
         while True:
             async with trio.open_nursery() as nursery:
-                await nursery.start(Server([plugin]).serve_unix, socket)
+                await nursery.start(serve, plugin, socket)
                 nursery.start_soon(keep_registering, plugin.resource, folder / SOCKET, socket)
                 while not any(event.name == SOCKET for event in await inotify.wait()):
                     pass
                 nursery.cancel_scope.cancel()
+
+
+async def serve(plugin: ToyPlugin, socket: Path, *, task_status: trio.TaskStatus[None]) -> None:
+    while True:
+        try:
+            return await Server([plugin]).serve_unix(socket, task_status=task_status)
+        except FileNotFoundError:
+            pass  # the agent, which starts too, removed it right after it was made
 
 
 async def keep_registering(resource: str, agent: Path, socket: Path) -> None:

@@ -20,6 +20,7 @@ from tests.metrics.lives import bounds_of, labels_of, live_in_cluster, live_with
 from trikubelet.allocation.metrics import ResizeCounts, ResizeStatistics
 from trikubelet.allocation.topology.admit import NothingToGive
 from trikubelet.allocation.topology.policy import SINGLE_NUMA_NODE
+from trikubelet.clock import SystemClock
 from trikubelet.metrics.cluster import collect_pod_certificates
 from trikubelet.metrics.devices import collect_claims, collect_devices
 from trikubelet.metrics.eviction import collect_eviction
@@ -27,7 +28,7 @@ from trikubelet.metrics.node import collect_gates, collect_shutdown
 from trikubelet.metrics.plugins import collect_credential_plugins, collect_plugins
 from trikubelet.metrics.resizes import collect_resizes
 from trikubelet.metrics.resource_managers import collect_resource_managers
-from trikubelet.metrics.runtime import collect_cgroups
+from trikubelet.metrics.runtime import collect_cgroups, collect_pull_records
 from trikubelet.metrics.servers import collect_spans
 from trikubelet.metrics.volumes import collect_csi, collect_measuring, collect_volumes
 from trikubelet.node.devices.metrics import DeviceMetrics
@@ -37,6 +38,9 @@ from trikubelet.node.shutdown.record import ShutdownTimes
 from trikubelet.plugins.registration import PluginStatus
 from trikubelet.runtime.images.credentials.accounts import NoServiceAccounts
 from trikubelet.runtime.images.credentials.plugins import Plugins
+from trikubelet.runtime.images.pull_records.model import PodCredentials, VerificationPolicy
+from trikubelet.runtime.images.pull_records.records import PullRecords
+from trikubelet.runtime.images.pull_records.store import RecordStore
 from trikubelet.telemetry.families import Family
 from trikubelet.telemetry.metrics import Histograms
 from trikubelet.telemetry.text_format import write_text
@@ -133,6 +137,7 @@ async def exposed(folder: Path) -> dict[str, Metric]:
     others += collect_claims(cast("ClaimManager", Claims()))
     others += collect_plugins([PluginStatus("/reg/a.sock", "CSIPlugin a", True, True, 0, "")])
     others += collect_credential_plugins(credential_plugins())
+    others += collect_pull_records(await checked_records(folder))
     others += collect_pod_certificates(cast("PodCertificates", Certificates()))
     others += collect_shutdown(ShutdownTimes())
     others += collect_spans(ExportCounts())
@@ -215,6 +220,17 @@ def credential_plugins() -> Plugins:
     plugins.metrics.errors["ecr",] += 1
     plugins.metrics.durations.observe(("ecr",), 1)
     return plugins
+
+
+async def checked_records(folder: Path) -> PullRecords:
+    """Of a node on which a pod has used an image that was there."""
+    records = PullRecords(RecordStore(folder), VerificationPolicy(), SystemClock())
+
+    async def none() -> PodCredentials:
+        return PodCredentials()
+
+    assert not await records.must_pull("test:1", "sha256:1", none)
+    return records
 
 
 def managed_node() -> ResourceManagers:

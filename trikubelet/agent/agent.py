@@ -169,6 +169,7 @@ class Agent:
         access = None if overrides.diskless else RegistryAccess.of_node(options, clock, objects)
         self.runtime = runtime_manager(self, access, overrides.open_allocations)
         self.credential_plugins = None if access is None else access.credentials.plugins
+        self.pull_records = None if access is None else access.pull_records
         self._garbage_collectors = () if access is None else disk_garbage_collectors(self, access)
         self.pleg = Pleg(
             self.runtime,

@@ -72,6 +72,7 @@ def agent_metrics(
         *_claims(agent),
         lambda: plugins.collect_plugins(agent.plugins.statistics()),
         *_credential_plugins(agent),
+        *_pull_records(agent),
         lambda: _eviction(agent),
         *_volumes(agent),
         *_cluster(agent),
@@ -122,6 +123,11 @@ def _claims(agent: Agent) -> list[Collect]:
 def _credential_plugins(agent: Agent) -> list[Collect]:
     programs = agent.credential_plugins
     return [] if programs is None else [partial(plugins.collect_credential_plugins, programs)]
+
+
+def _pull_records(agent: Agent) -> list[Collect]:
+    records = agent.pull_records
+    return [] if records is None else [partial(runtime.collect_pull_records, records)]
 
 
 def _eviction(agent: Agent) -> Iterable[AnyFamily]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
+    from trikubelet.runtime.images.pull_records.records import PullRecords
     from trikubelet.runtime.metrics import RuntimeMetrics
     from trikubelet.telemetry.families import AnyFamily
 
@@ -82,6 +83,16 @@ def collect_images(metrics: RuntimeMetrics) -> Iterator[AnyFamily]:
     yield counter("kubelet_image_volume_mounted_succeed_total", text, metrics.image_volumes_mounted)
     text = "Images that the runtime could not mount as volumes."
     yield counter("kubelet_image_volume_mounted_errors_total", text, metrics.image_volumes_failed)
+
+
+def collect_pull_records(records: PullRecords) -> Iterator[AnyFamily]:
+    text = "Checks whether a pod may use an image that is present, by what came of them."
+    yield counter("kubelet_imagemanager_image_mustpull_checks_total", text, records.checks, ("result",))
+    if (on_disk := records.on_disk()) is not None:
+        intents, pulled = on_disk
+        yield gauge("kubelet_imagemanager_ondisk_pullintents", "Pulls whose end is not recorded.", intents)
+        text = "Images of which it is recorded who pulled them."
+        yield gauge("kubelet_imagemanager_ondisk_pulledrecords", text, pulled)
 
 
 def collect_cgroups(durations: Histograms, protected_memory: tuple[int, int] | None) -> Iterator[AnyFamily]:

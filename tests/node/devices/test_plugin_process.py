@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from tests.node.devices.situations import BRICK, container, make_pod
+from tests.patience import PATIENCE
 from trikubelet.admission.types import AllocationError
 from trikubelet.node.devices.manager import DeviceManager
 from trikubelet.node.devices.server import FOLDER
@@ -22,9 +23,6 @@ from trikubelet.node.devices.server import FOLDER
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-SOON = 20.0
-"""Seconds in which a process does something at the latest."""
 
 
 @attrs.define(eq=False)
@@ -40,7 +38,7 @@ class Agent:
             found = self.manager.resources()
             if (found.capacity.get(BRICK), found.allocatable.get(BRICK)) == (capacity, allocatable):
                 return
-            with trio.fail_after(SOON):
+            with trio.fail_after(PATIENCE):
                 await self.manager.changed.wait()
 
 
@@ -136,7 +134,7 @@ async def test_an_agent_that_was_killed_knows_what_it_admitted(tmp_path: Path) -
     (tmp_path / FOLDER).mkdir()
     async with plugin(tmp_path):
         command = [sys.executable, "-m", "tests.node.devices.short_lived_agent", str(tmp_path)]
-        with trio.fail_after(SOON):
+        with trio.fail_after(PATIENCE):
             ended = await trio.run_process(command, check=False, capture_stdout=True)
         assert ended.returncode == -signal.SIGKILL
         assert ended.stdout.endswith(b"admitted\n")

@@ -82,6 +82,20 @@ async def test_a_plugin_that_never_listens_is_given_up(tmp_path: Path, autojump_
         assert trio.current_time() - began <= 10
 
 
+@pytest.mark.parametrize("endpoint", ["toy\0.sock", "toy\0/" + "x" * 120, "y" * 120 + "\0"])
+async def test_a_plugin_at_a_socket_that_cannot_be_is_given_up_alone(
+    tmp_path: Path, autojump_clock: MockClock, endpoint: str
+) -> None:
+    manager = manager_in(tmp_path)
+    plugin = Plugin("DevicePlugin", R1, str(tmp_path / endpoint), ("v1beta1",), tmp_path)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(manager.run)
+        for _ in range(2):  # whoever is told so may come again
+            with pytest.raises(PluginRefusedError, match="failed to dial device plugin"):
+                await manager.plugin_handler.register(plugin)
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_plugin_that_refuses_to_tell_its_options_is_refused(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with device_stage(tmp_path) as stage:
         plugin = ToyPlugin(R1, ["a"])

@@ -159,6 +159,14 @@ async def test_a_driver_can_be_used_while_the_api_server_is_away(tmp_path: Path,
         assert stage.node_ids() == {"d": "id-1"}
 
 
+@pytest.mark.parametrize("endpoint", ["/run/a\0b", "/run/a\0b/" + "c" * 120, "/" + "d" * 120 + "\0"])
+async def test_a_driver_at_a_socket_that_cannot_be_is_refused(endpoint: str, autojump_clock: MockClock) -> None:
+    drivers = Drivers()
+    with pytest.raises(PluginRefusedError, match="cannot contain a nul"):
+        await CSIRegistration(drivers).register(plugin(endpoint=endpoint))
+    assert drivers.get("d") is None
+
+
 async def test_a_driver_that_does_not_say_where_it_is_is_not_used(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with registering(tmp_path) as stage:
         stage.driver.faults.by_call["NodeGetInfo"] = Fault("error", Status.INTERNAL, "no metadata")  # type: ignore[attr-defined]

@@ -180,6 +180,45 @@ async def test_what_the_lookup_of_credentials_raises_comes_through(desk: Desk) -
         await desk.records.must_pull(IMAGE, REF, credentials)
 
 
+async def test_checks_are_counted_by_what_came_of_them(desk: Desk) -> None:
+    """The results of the kubelet's `TestMustAttemptPullMetrics`."""
+    await desk.must_pull()
+    assert dict(desk.records.checks) == {("credentialPolicyAllowed",): 1}
+    desk.know(test=OF_SECRET)
+    for _ in range(3):
+        await desk.must_pull(SECRET)
+    await desk.must_pull()
+    await desk.must_pull(SECRET, image="docker.io/testing/different:latest")
+    desk.break_record()
+    await desk.must_pull()
+    desk.know(test=OF_SECRET)
+
+    async def credentials() -> PodCredentials:
+        raise ValueError("broken secret")
+
+    with pytest.raises(ValueError, match="broken secret"):
+        await desk.records.must_pull(IMAGE, REF, credentials)
+    assert dict(desk.records.checks) == {
+        ("credentialPolicyAllowed",): 1,
+        ("credentialRecordFound",): 3,
+        ("mustAuthenticate",): 2,
+        ("error",): 2,
+    }
+
+
+def test_what_is_on_the_disk_is_counted(desk: Desk) -> None:
+    assert desk.records.on_disk() == (0, 0)
+    with desk.records.pulling(IMAGE) as pull:
+        assert desk.records.on_disk() == (1, 0)
+        pull.succeeded(REF, OF_SECRET)
+    assert desk.records.on_disk() == (0, 1)
+    desk.break_record()
+    assert desk.records.on_disk() == (0, 1)
+    (desk.root / "image_manager" / "pulling").rmdir()
+    (desk.root / "image_manager" / "pulling").touch()
+    assert desk.records.on_disk() is None
+
+
 # Pulling
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from trikubelet.clock import WallClock
     from trikubelet.rpc.cri import v1
     from trikubelet.rpc.cri.client import ImageClient
+    from trikubelet.telemetry.metrics import Counts
 
 log = get_logger("runtime")
 
@@ -52,6 +53,12 @@ SETTLING_PERIOD: Final = 600.0
 """Seconds."""
 MOST_SECRETS_NOTED: Final = 100
 """A record with so many secrets takes no further ones from pods that only use the image."""
+
+# What came of a check, as the kubelet's metrics name it.
+POLICY_ALLOWS: Final = "credentialPolicyAllowed"
+RECORD_FOUND: Final = "credentialRecordFound"
+MUST_AUTHENTICATE: Final = "mustAuthenticate"
+CHECK_FAILED: Final = "error"
 
 
 @attrs.frozen
@@ -91,6 +98,8 @@ class PullRecords:
         self._going_on: Counter[str] = Counter()
         self._end_unknown: dict[str, datetime | None] = {}
         """Images with a pull whose end was not seen, and when it was last seen going on."""
+        self.checks: Final[Counts] = Counter()
+        """Whether present images may be used, by what came of it."""
 
     @contextmanager
     def pulling(self, image: str, *, present: str = "") -> Iterator[Pull]:
@@ -129,29 +138,46 @@ class PullRecords:
         `image` is the container's name for it, `image_ref` the runtime's. `pod_credentials` is called when the answer
         depends on it; what it raises comes through.
         """
+        try:
+            result = await self._check(image, image_ref, pod_credentials)
+        except Exception:
+            self.checks[CHECK_FAILED,] += 1
+            raise
+        self.checks[result,] += 1
+        return result in (MUST_AUTHENTICATE, CHECK_FAILED)
+
+    async def _check(self, image: str, image_ref: str, pod_credentials: Callable[[], Awaitable[PodCredentials]]) -> str:
         if not self._policy.checks(image, pulled_here=True):
-            return False
+            return POLICY_ALLOWS
         try:
             record = self._store.read(image_ref)
             pulled_here = record is not None or self._may_have_come_by_pull(image, image_ref)
         except (OSError, BrokenRecordError) as error:
             log.warning("image pull record is not readable; the image is pulled", image=image, problem=str(error))
-            return True
+            return CHECK_FAILED
         if not self._policy.checks(image, pulled_here=pulled_here):
-            return False
+            return POLICY_ALLOWS
         recorded = None if record is None else record.credential_mapping.get(without_tag_and_digest(image))
         if recorded is None:
-            return True
+            return MUST_AUTHENTICATE
         if recorded.node_pods_accessible:
-            return False
+            return RECORD_FOUND
         if not recorded.kubernetes_secrets and not recorded.kubernetes_service_accounts:
-            return True
+            return MUST_AUTHENTICATE
         key = key_that_fits(recorded, await pod_credentials())
         if key is None:
-            return True
+            return MUST_AUTHENTICATE
         if isinstance(key, PullSecret) and len(recorded.kubernetes_secrets) < MOST_SECRETS_NOTED:
             self._write_record(image, image_ref, ImageCredentials(kubernetes_secrets=(key,)))
-        return False
+        return RECORD_FOUND
+
+    def on_disk(self) -> tuple[int, int] | None:
+        """How many intents and records there are; None where that cannot be read."""
+        try:
+            return self._store.sizes()
+        except OSError as error:
+            log.debug("image pull records are not counted", problem=str(error))
+            return None
 
     async def run(self, images: ImageClient) -> None:
         """Settle every ten minutes, until cancelled."""

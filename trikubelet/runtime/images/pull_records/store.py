@@ -91,6 +91,10 @@ class RecordStore:
         """The images of all intents. Broken ones are logged and left out."""
         return [intent.image for intent in _read_all(self._intents, PullIntent)]
 
+    def sizes(self) -> tuple[int, int]:
+        """How many files of intents and of records there are, broken ones too."""
+        return len(_files(self._intents)), len(_files(self._records))
+
     # Records, by the runtime's name for the image
 
     def write(self, record: PulledRecord) -> None:
@@ -147,14 +151,16 @@ def _read(path: Path, cls: type[_Kind]) -> _Kind | None:
     return content
 
 
-def _read_all(folder: Path, cls: type[_Kind]) -> Iterator[_Kind]:
+def _files(folder: Path) -> list[Path]:
     try:
         paths = sorted(folder.iterdir())
     except FileNotFoundError:
-        return
-    for path in paths:
-        if not path.name.startswith(_PREFIX) or path.name.endswith(_UNFINISHED):
-            continue
+        return []
+    return [path for path in paths if path.name.startswith(_PREFIX) and not path.name.endswith(_UNFINISHED)]
+
+
+def _read_all(folder: Path, cls: type[_Kind]) -> Iterator[_Kind]:
+    for path in _files(folder):
         try:
             content = _read(path, cls)
         except (OSError, BrokenRecordError) as error:
