@@ -240,6 +240,7 @@ class NodeStage:
             ):
                 self._agent_started.set()
                 await self._agent_ends.wait()
+            self.watch.detach()
             await trio.sleep(self._pause)
 
     def _prepare(self, agent: Agent) -> None:

@@ -74,6 +74,19 @@ def test_a_sound_agent_breaks_no_promise() -> None:
         }  # fmt: skip
 
 
+def test_what_an_agent_was_about_when_it_was_killed_is_no_violation() -> None:
+    with watched_node() as stage:
+        stage.put("file", make_pod("one", "web", "obedient", 1))
+        stage.pass_time(5)
+        stage.restart_agent(downtime=5.0)
+        stage.settle()
+        assert stage._agent is not None
+        stage._agent.workers._lives.clear()  # as if its task had ended before its phase was written
+        assert broken(stage) == []
+        stage.end()
+        assert broken(stage) == []
+
+
 def test_a_sync_that_is_not_called_off_starts_a_container_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_life, "is_in_the_way", lambda _state: False)
     with watched_node() as stage:

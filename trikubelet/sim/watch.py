@@ -174,6 +174,10 @@ class Watch:
         self._asked.clear()
         self._newest.clear()
 
+    def detach(self) -> None:
+        """The agent is gone, perhaps in the middle of something: what it knew says nothing until there is another."""
+        self._registry = None
+
     def faults_begin(self) -> None:
         """From now on nothing has to happen in time."""
         self._quiet_since = None
