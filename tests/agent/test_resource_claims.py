@@ -33,6 +33,7 @@ pytestmark = pytest.mark.root
 
 CDI: Final = Path("/var/run/cdi")
 UNTIL_TERM: Final = "echo claim=$TOY_CLAIM; trap 'exit 0' TERM; while :; do sleep 0.05; done"
+EXTENDED: Final = "vendor.example.com/toy"
 PREPARE, UNPREPARE = "NodePrepareResources", "NodeUnprepareResources"
 
 
@@ -115,7 +116,19 @@ class ClaimNode:
 
     def create_pod(self, name: str, claim: str = "") -> None:
         """Of a claim's template without one."""
-        container = self.node.container(UNTIL_TERM, name, resources={"claims": [{"name": "device"}]})
+        source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": "t"}
+        claims = [{"name": "device", **source}]
+        self._create(name, {"claims": [{"name": "device"}]}, resourceClaims=claims)
+
+    def create_extended_pod(self, name: str, claim: str) -> None:
+        """One that asks for an extended resource, for which the scheduler has made the claim."""
+        self._create(name, {"limits": {EXTENDED: "1"}, "requests": {EXTENDED: "1"}})
+        mapping = {"containerName": name, "resourceName": EXTENDED, "requestName": "r"}
+        told = {"extendedResourceClaimStatus": {"resourceClaimName": claim, "requestMappings": [mapping]}}
+        self.cluster.do(lambda server: server.admin.patch("pods", name, body={"status": told}, subresource="status"))
+
+    def _create(self, name: str, resources: dict[str, Any], **spec: Any) -> None:
+        container = self.node.container(UNTIL_TERM, name, resources=resources)
         container["volumeMounts"] = []
         document = {
             "kind": "Pod",
@@ -124,12 +137,7 @@ class ClaimNode:
                 "terminationGracePeriodSeconds": 5,
                 "dnsPolicy": "Default",
                 "containers": [container],
-                "resourceClaims": [
-                    {
-                        "name": "device",
-                        **({"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": "t"}),
-                    }
-                ],
+                **spec,
             },
         }
         self.cluster.do(lambda server: server.admin.create(document))
@@ -254,6 +262,24 @@ def test_pods_get_the_devices_of_their_claims(claims: ClaimNode) -> None:
     claims.start_driver()
     claims.until_said("late", "claim=hung")
     claims.end("late")
+    assert claims.prepared() == set()
+
+
+def test_an_extended_resource_comes_from_a_driver(claims: ClaimNode) -> None:
+    """The node does not offer it, and no device plugin has any."""
+    if claims.driver is None:
+        claims.start_driver()
+    claims.create_extended_pod("asks", "extended")
+    uid = claims.claim("extended", "asks")
+    claims.bind("asks")
+    claims.until_said("asks", "claim=extended")
+    assert claims.prepared() == {uid}
+    (shown,) = claims.pod_resources("asks")
+    assert (shown.claim_name, len(shown.claim_resources)) == ("extended", 1)
+    claims.node.until(lambda: "containerStatuses" in (claims.pod("asks") or {})["status"], "its status is written")
+    told = (claims.pod("asks") or {})["status"]["extendedResourceClaimStatus"]
+    assert told["resourceClaimName"] == "extended", "what the scheduler said is kept"
+    claims.end("asks")
     assert claims.prepared() == set()
 
 

@@ -134,6 +134,7 @@ def test_all_wrong_types_are_reported_at_once_with_their_lines(tmp_path: Path) -
         ("containerRuntimeEndpoint: npipe://x", 'containerRuntimeEndpoint: must be "embedded" or unix:///PATH'),
         ("imageServiceEndpoint: tcp://x", "imageServiceEndpoint: must be"),
         ("syncFrequency: -1s", "syncFrequency: must be longer than 0s, got -1s"),
+        ("cpuManagerReconcilePeriod: -1s", "cpuManagerReconcilePeriod: must be longer than 0s, got -1s"),
         ("imageGCLowThresholdPercent: 90", "imageGCLowThresholdPercent: must be less than imageGCHighThresholdPercent"),
         ("imageGCHighThresholdPercent: 101", "imageGCHighThresholdPercent: must be between 0 and 100, got 101"),
         ("maxPods: -1", "maxPods: must be at least 0, got -1"),

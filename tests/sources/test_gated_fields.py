@@ -16,9 +16,21 @@ RESTART = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
 RESTART_ALL = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [43]}}
 FROM_FILE = {"fileKeyRef": {"volumeName": "v", "path": "env", "key": "K"}}
 FROM_FIELD = {"fieldRef": {"fieldPath": "metadata.name"}}
+TAKEN_FROM_DRIVERS = {
+    "extendedResourceClaimStatus": {
+        "resourceClaimName": "extended",
+        "requestMappings": [{"containerName": "main", "resourceName": "vendor.com/gpu", "requestName": "r"}],
+    }
+}
 
 
-def pod(container: dict[str, Any] | None = None, *, init: tuple[dict[str, Any], ...] = (), **spec: Any) -> Pod:
+def pod(
+    container: dict[str, Any] | None = None,
+    *,
+    init: tuple[dict[str, Any], ...] = (),
+    status: dict[str, Any] | None = None,
+    **spec: Any,
+) -> Pod:
     main = {"name": "main", "image": "i", **(container or {})}
     others = [{"name": f"init{index}", "image": "i", **one} for index, one in enumerate(init)]
     return pod_from_dict(
@@ -27,6 +39,7 @@ def pod(container: dict[str, Any] | None = None, *, init: tuple[dict[str, Any], 
             "kind": "Pod",
             "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
             "spec": {"containers": [main], **({"initContainers": others} if init else {}), **spec},
+            "status": status or {},
         }
     )
 
@@ -55,6 +68,7 @@ CASES = [
         ),
         pod(init=({"restartPolicy": "Always"}, {}, {})),
     ),
+    ("DRAExtendedResource", pod(status=TAKEN_FROM_DRIVERS), pod()),
 ]
 
 
@@ -66,11 +80,13 @@ def test_a_feature_that_is_off_is_not_in_any_pod(gate: str, given: Pod, left: Po
     ((update,),) = (merged.updates,)
     (arrived,) = update.pods
     assert to_dict(arrived.spec) == to_dict(left.spec)
+    assert arrived.status == left.status
     # The same pod again is no news, and neither is one that differs in such a field alone.
     assert merge_source("api", merged, [given], now=NOW, change=change).updates == ()
     assert merge_source("api", merged, [left], now=NOW, change=change).updates == ()
     as_it_came = merge_source("api", None, [given], now=NOW)
-    assert merge_source("api", as_it_came, [left], now=NOW).updates[0].op is PodOperation.UPDATE
+    op = PodOperation.UPDATE if given.spec != left.spec else PodOperation.RECONCILE
+    assert merge_source("api", as_it_came, [left], now=NOW).updates[0].op is op
 
 
 def test_whoever_switches_nothing_off_pays_nothing() -> None:

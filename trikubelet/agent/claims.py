@@ -127,7 +127,6 @@ def node_claims(agent: Agent, overrides: Overrides, rng: Random) -> NodeClaims:
         rng=rng,
         connect=overrides.connect_plugins or partial(open_unix_channel, max_message_size=MOST_FROM_PLUGIN),
         gates=ClaimGates(
-            extended_resource=enabled("DRAExtendedResource"),
             workload_resource_claims=enabled("DRAWorkloadResourceClaims"),
             resource_health=enabled("ResourceHealthStatus"),
             health_message=enabled("ResourceHealthStatusMessage"),

@@ -44,7 +44,7 @@ _SWITCHED: Final = (
     _switch("ContainerRestartRules", _BETA, True, "sources/gated_fields.py"),
     _switch("ContainerStopSignals", _ALPHA, False, "sources/gated_fields.py", on_here=True),
     _switch("CustomCPUCFSQuotaPeriod", _GA, True, "config/rules.py"),
-    _switch("DRAExtendedResource", _BETA, True, "agent/claims.py"),
+    _switch("DRAExtendedResource", _BETA, True, "sources/gated_fields.py"),
     _switch("DRAWorkloadResourceClaims", _ALPHA, False, "agent/claims.py"),
     _switch("DisableCPUQuotaWithExclusiveCPUs", _DEPRECATED, True, "agent/resource_managers.py"),
     _switch("EnvFiles", _BETA, True, "sources/gated_fields.py"),

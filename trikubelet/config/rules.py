@@ -81,6 +81,7 @@ _POSITIVE_DURATIONS: Final = (
     "file_check_frequency",
     "http_check_frequency",
     "runtime_request_timeout",
+    "cpu_manager_reconcile_period",
 )
 
 _WIRE: Final = {attribute.name: wire_name(attribute) for attribute in attrs.fields(KubeletConfiguration)}

@@ -102,6 +102,13 @@ def _without_env_files(pod: Pod) -> Pod:
     return _each_container(pod, change)
 
 
+def _without_claim_of_extended_resources(pod: Pod) -> Pod:
+    """What the scheduler took from drivers is then asked of device plugins, like any other extended resource."""
+    if pod.status.extended_resource_claim_status is None:
+        return pod
+    return attrs.evolve(pod, status=attrs.evolve(pod.status, extended_resource_claim_status=None))
+
+
 def _each_container(pod: Pod, change: Callable[[Container], Container]) -> Pod:
     spec = attrs.evolve(
         pod.spec,
@@ -117,5 +124,6 @@ _CHANGES: Final[dict[str, Callable[[Pod], Pod]]] = {
     "ContainerRestartRules": _without_container_restart_rules,
     "ContainerStopSignals": _without_stop_signals,
     "EnvFiles": _without_env_files,
+    "DRAExtendedResource": _without_claim_of_extended_resources,
 }
 """By gate."""

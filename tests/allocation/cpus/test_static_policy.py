@@ -12,6 +12,7 @@ from tests.allocation.cpus.machines import table, topology
 from tests.allocation.pods import cpu_pod
 from trikubelet.allocation.cpus.options import (
     ALPHA_GATE,
+    BETA_GATE,
     NO_OPTIONS,
     StaticPolicyOptions,
     check_machine,
@@ -172,6 +173,23 @@ def test_options_are_read_and_checked(row: dict[str, Any]) -> None:
     options = parse_options(row["options"], row["gates"])
     if "expected" in row:
         assert options == attrs.evolve(NO_OPTIONS, **row["expected"])
+
+
+@pytest.mark.parametrize(
+    ("option", "gates", "there"),
+    [
+        ("align-by-socket", {"AllAlpha": True}, True),
+        ("align-by-socket", {"AllAlpha": True, ALPHA_GATE: False}, False),
+        ("distribute-cpus-across-numa", {"AllBeta": False}, False),
+        ("distribute-cpus-across-numa", {"AllBeta": False, BETA_GATE: True}, True),
+    ],
+)
+def test_gates_of_a_whole_stage_count_for_options(option: str, gates: dict[str, bool], there: bool) -> None:
+    if there:
+        assert parse_options({option: "true"}, gates) != NO_OPTIONS
+    else:
+        with pytest.raises(ValueError, match="needs featureGates"):
+            parse_options({option: "true"}, gates)
 
 
 @pytest.mark.parametrize("row", table("machine_options"))

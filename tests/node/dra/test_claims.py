@@ -27,25 +27,24 @@ def templated(*statuses: PodResourceClaimStatus) -> Any:
 
 
 def test_a_claim_is_named_or_made_from_a_template() -> None:
-    assert claims_of(make_pod("p", "a", "b"), GATES) == [ClaimUse("a"), ClaimUse("b")]
-    assert claims_of(templated(PodResourceClaimStatus("gpu", "pod-gpu-x")), GATES) == [
+    assert claims_of(make_pod("p", "a", "b")) == [ClaimUse("a"), ClaimUse("b")]
+    assert claims_of(templated(PodResourceClaimStatus("gpu", "pod-gpu-x"))) == [
         ClaimUse("pod-gpu-x", made_for_pod=True)
     ]
-    assert claims_of(templated(PodResourceClaimStatus("gpu", None)), GATES) == [], "none was needed"
+    assert claims_of(templated(PodResourceClaimStatus("gpu", None))) == [], "none was needed"
 
 
 def test_a_claim_that_is_not_there_yet_is_waited_for() -> None:
     for pod in (templated(), templated(PodResourceClaimStatus("other", "x"))):
         with pytest.raises(ResourceClaimError, match=r'^pod "ns/pod-p": ResourceClaim not created yet$'):
-            claims_of(pod, GATES)
+            claims_of(pod)
     pod = make_pod("p", resourceClaims=[{"name": "gpu"}])
     with pytest.raises(ResourceClaimError, match=r'spec\.resourceClaim "gpu": none of the supported fields are set'):
-        claims_of(pod, GATES)
+        claims_of(pod)
 
 
 def test_the_claim_for_extended_resources_is_one_more() -> None:
-    assert claims_of(extended_pod("p", "e"), GATES) == [ClaimUse("e")]
-    assert claims_of(extended_pod("p", "e"), ClaimGates(extended_resource=False)) == []
+    assert claims_of(extended_pod("p", "e")) == [ClaimUse("e")]
 
 
 @pytest.mark.parametrize(
@@ -54,16 +53,15 @@ def test_the_claim_for_extended_resources_is_one_more() -> None:
 )
 def test_a_container_gets_of_it_what_it_asks_for(amount: str, container: str, wanted: dict[str, list[str]]) -> None:
     pod = extended_pod("p", "e", amount=amount, container=container)
-    assert container_requests(pod, pod.spec.containers[0], GATES) == wanted
-    assert container_requests(pod, pod.spec.containers[0], ClaimGates(extended_resource=False)) == {}
+    assert container_requests(pod, pod.spec.containers[0]) == wanted
 
 
 def test_what_a_container_shows_is_what_it_names() -> None:
     pod = make_pod("p", "a", containers=[{"name": "m", "image": "x", "resources": {"claims": [{"name": "a"}] * 2}}])
-    assert claims_shown(pod, pod.spec.containers[0], GATES) == ["a"]
+    assert claims_shown(pod, pod.spec.containers[0]) == ["a"]
     unused = make_pod("p", "a", containers=[{"name": "m", "image": "x"}])
-    assert claims_shown(unused, unused.spec.containers[0], GATES) == []
-    assert container_requests(unused, unused.spec.containers[0], GATES) == {}
+    assert claims_shown(unused, unused.spec.containers[0]) == []
+    assert container_requests(unused, unused.spec.containers[0]) == {}
 
 
 def test_an_allocated_claim_that_is_reserved_for_the_pod_may_be_used() -> None:

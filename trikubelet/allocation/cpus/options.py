@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.config.feature_gates import gate_enabled
 from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
@@ -54,13 +55,13 @@ NO_OPTIONS: Final = StaticPolicyOptions()
 
 
 def parse_options(texts: Mapping[str, str], gates: Mapping[str, bool]) -> StaticPolicyOptions:
-    """`gates`: feature gates that are set. Raises ValueError for the first thing that is wrong."""
+    """`gates`: a configuration's `featureGates`. Raises ValueError for the first thing that is wrong."""
     fields = {}
     for name, text in texts.items():
         if name not in _OPTIONS:
             raise ValueError(f'expected one of {", ".join(_OPTIONS)}, got "{name}"')
         field, gate = _OPTIONS[name]
-        if gate is not None and not gates.get(gate, gate == BETA_GATE):
+        if gate is not None and not gate_enabled(gates, gate):
             raise ValueError(f'the option "{name}" needs featureGates[{gate}] to be true')
         fields[field] = parse_boolean(name, text)
     for pair in _EXCLUSIVE:

@@ -24,9 +24,8 @@ DEVICE_CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 
 @frozen
 class ClaimGates:
-    """Feature gates: `DRAExtendedResource`, `DRAWorkloadResourceClaims`, `ResourceHealthStatus` and `…Message`."""
+    """Feature gates: `DRAWorkloadResourceClaims`, `ResourceHealthStatus` and `…Message`."""
 
-    extended_resource: bool = True
     workload_resource_claims: bool = False
     resource_health: bool = True
     health_message: bool = True
@@ -41,7 +40,7 @@ class ClaimUse:
     """It was made from a template, so it has to be the pod's own."""
 
 
-def claims_of(pod: Pod, gates: ClaimGates) -> list[ClaimUse]:
+def claims_of(pod: Pod) -> list[ClaimUse]:
     """Each once. Raises ResourceClaimError for one that has not been made yet."""
     found: dict[str, ClaimUse] = {}
     for claim in pod.spec.resource_claims:
@@ -49,7 +48,7 @@ def claims_of(pod: Pod, gates: ClaimGates) -> list[ClaimUse]:
         if use is not None:
             found.setdefault(use.name, use)
     extended = pod.status.extended_resource_claim_status
-    if gates.extended_resource and extended is not None:
+    if extended is not None:
         found.setdefault(extended.resource_claim_name, ClaimUse(extended.resource_claim_name))
     return list(found.values())
 
@@ -102,7 +101,7 @@ def usable_claim(pod: Pod, use: ClaimUse, claim: ResourceClaimObject, gates: Cla
     )
 
 
-def container_requests(pod: Pod, container: Container, gates: ClaimGates) -> dict[str, list[str]]:
+def container_requests(pod: Pod, container: Container) -> dict[str, list[str]]:
     """Names of claims, and what the container wants of each: requests, an empty one for all of the claim.
 
     Raises ResourceClaimError for a claim that has not been made yet.
@@ -114,18 +113,18 @@ def container_requests(pod: Pod, container: Container, gates: ClaimGates) -> dic
         if use is not None:
             wanted.setdefault(use.name, []).extend(requests)
     extended = pod.status.extended_resource_claim_status
-    if gates.extended_resource and extended is not None:
+    if extended is not None:
         for mapping in extended.request_mappings:
             if mapping.container_name == container.name and _asks_for(container, mapping.resource_name):
                 wanted.setdefault(extended.resource_claim_name, []).append(mapping.request_name)
     return wanted
 
 
-def claims_shown(pod: Pod, container: Container, gates: ClaimGates) -> list[str]:
+def claims_shown(pod: Pod, container: Container) -> list[str]:
     """Names of the claims that a container uses, for those who ask what it has."""
     extended = pod.status.extended_resource_claim_status
     names = [name for claim in container.resources.claims if (name := claim_name(pod, claim.name)) is not None]
-    if gates.extended_resource and extended is not None:
+    if extended is not None:
         mapped = any(mapping.container_name == container.name for mapping in extended.request_mappings)
         names += [extended.resource_claim_name] if mapped else []
     return list(dict.fromkeys(names))

@@ -140,7 +140,7 @@ class ClaimManager:
     def cdi_devices(self, pod: Pod, container: Container) -> list[str]:
         """Names for the runtime, each once (kubelet: `GetResources`). Raises ResourceClaimError."""
         found: dict[str, None] = {}
-        for name, requests in container_requests(pod, container, self._gates).items():
+        for name, requests in container_requests(pod, container).items():
             claim = self._book.get((pod.metadata.namespace, name))
             if claim is None:
                 raise ResourceClaimError(
@@ -181,7 +181,7 @@ class ClaimManager:
 
     def claims(self, pod: Pod, container: Container) -> Iterator[Claim]:
         """What a container has (kubelet: `GetDynamicResources`)."""
-        for name in claims_shown(pod, container, self._gates):
+        for name in claims_shown(pod, container):
             claim = self._book.get((pod.metadata.namespace, name))
             if claim is not None:
                 devices = tuple(

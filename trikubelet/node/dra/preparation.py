@@ -68,7 +68,7 @@ class ClaimPreparation:
         """Everything is looked at before anything is changed: a pod that fails here leaves nothing to undo. A driver
         that is not there is a failure even where the claim is prepared: something is wrong with the node."""
         wanted: list[ClaimState] = []
-        for use in claims_of(pod, self._gates):
+        for use in claims_of(pod):
             try:
                 found = await look_up(self._client, RESOURCE_CLAIMS, use.name, pod.metadata.namespace)
             except ObjectError as error:
