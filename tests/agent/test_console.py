@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trikubelet.agent.console import Terminal
+from trikubelet.agent.console import Terminal, name_some, short_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +46,12 @@ def test_a_line_goes_above_the_status_which_stays() -> None:
     assert out.getvalue() == "waiting\r\x1b[Kweb gone\nwaiting"
     terminal.show("")
     assert out.getvalue().endswith("waiting\r\x1b[K")
+
+
+def test_of_many_pods_some_are_named_as_people_name_them() -> None:
+    names = [short_name(name, "node1") for name in ("web-node1_default", "dns-node1_kube-system", "db_default")]
+    assert name_some(names) == "web, kube-system/dns, db"
+    assert name_some([*names, "x", "y"]) == "web, kube-system/dns, db, and 2 more"
 
 
 def test_the_log_s_warnings_are_shown_once_but_for_those_of_pods() -> None:
@@ -91,7 +97,7 @@ def test_a_person_sees_the_pods_and_how_they_end(tmp_path: Path) -> None:
         # One press of Ctrl-C may come twice, to a group and from its parent.
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
-        screen.until("waiting for stubborn-.*: [12] s of 2 s grace")
+        screen.until("waiting for stubborn: [12] s of 2 s grace")
         screen.until("stubborn +gone")
         screen.until(None)
         assert process.wait(PATIENCE) == 0
