@@ -9,6 +9,7 @@ import click
 
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.output import echo_wrapped
 from trikubelet.cli.root_dir import agent_root_dir_option
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def why(name: str, namespace: str | None, output: str | None, root_dir: Path) ->
         print_json(answer)
         return
     for line in why_lines(answer):
-        click.echo(line)
+        echo_wrapped(line)
     for line in _last_lines(client, answer):
         click.echo(line)
 
