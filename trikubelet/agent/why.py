@@ -28,7 +28,7 @@ from trikubelet.pods.phases import (
     WaitingToStart,
 )
 from trikubelet.pods.syncer import RELEASE, VOLUMES
-from trikubelet.runtime.results import CRASH_LOOP_BACK_OFF, CREATE_CONTAINER_CONFIG_ERROR
+from trikubelet.runtime.results import CRASH_LOOP_BACK_OFF, CREATE_CONTAINER_CONFIG_ERROR, IMAGE_PULL_BACK_OFF
 from trikubelet.telemetry.steps import TURN
 
 if TYPE_CHECKING:
@@ -325,7 +325,9 @@ def _of_containers(agent: Agent, uid: str, status: PodStatus | None) -> Iterator
             continue
         reason, message = reasons[container.name]
         last_end = _last_end(container)
-        # Of a crash the kubelet's message says only that it waits.
+        # That it backs off is said by the reason: what it backs off from is what counts.
+        if reason == IMAGE_PULL_BACK_OFF:
+            message = message.partition('": ')[2].removeprefix("ErrImagePull: ") or message
         told = [last_end] if last_end and reason == CRASH_LOOP_BACK_OFF else [message, last_end]
         yield Cause(f"{reason} of `{container.name}`{due}: {', '.join(filter(None, told))}")
         if reason == CREATE_CONTAINER_CONFIG_ERROR and (lost_at := _server_lost_at(agent)) is not None:
