@@ -11,14 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from trikubelet.agent.console import Terminal, name_some, short_name
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from trikubelet.agent.console import Terminal, name_some, short_name, short_path
 
 PATIENCE = 120.0
 COLUMNS = 80
@@ -54,13 +51,28 @@ def test_of_many_pods_some_are_named_as_people_name_them() -> None:
     assert name_some([*names, "x", "y"]) == "web, kube-system/dns, db, and 2 more"
 
 
+def test_paths_are_as_a_person_would_write_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    monkeypatch.chdir(tmp_path)
+    assert short_path(tmp_path / "state/agent.log") == "state/agent.log"
+    monkeypatch.chdir("/")
+    assert short_path(tmp_path / "me/pods") == "~/pods"
+    assert short_path(Path("/etc/kubernetes")) == "/etc/kubernetes"
+
+
 def test_the_log_s_warnings_are_shown_once_but_for_those_of_pods() -> None:
     out = io.StringIO()
     terminal = Terminal(out)
     for _ in range(2):
         terminal.notice("warning", "disk", {"error": "full"})
         terminal.notice("warning", "container failed", {"pod": "web", "error": "x"})
-    assert out.getvalue() == "warning: disk: full\n"[:19] + "\n"
+    assert out.getvalue() == "warning: disk: full\n"
+
+
+def test_what_to_do_about_a_warning_is_not_cut_off() -> None:
+    out = io.StringIO()
+    Terminal(out).notice("warning", "the disk is full: remove something", {})
+    assert out.getvalue().splitlines() == ["warning: the disk", "  is full: remove", "  something"]
 
 
 POD = """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -62,7 +63,10 @@ class Terminal:
             line = f"{level}: {event}" + (f": {details}" if details else "")
             if line not in self._said:
                 self._said.add(line)
-                self.say(line)
+                # It ends with what to do, which must not be cut off.
+                width = shutil.get_terminal_size().columns - 1
+                for part in textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False):
+                    self.say(part)
 
     def _cut(self, line: str) -> str:
         width = shutil.get_terminal_size().columns
@@ -100,15 +104,15 @@ class Console:
         options = self._agent.options
         parts = [f"node {options.node_name}", f"runtime {options.runtime_endpoint}"]
         if options.cluster is not None:
-            parts.append(f"kubeconfig {_short(options.cluster.kubeconfig)}")
+            parts.append(f"kubeconfig {short_path(options.cluster.kubeconfig)}")
         if options.manifests is not None:
-            parts.append(f"manifests in {_short(options.manifests)}")
+            parts.append(f"manifests in {short_path(options.manifests)}")
         end = "ends every pod" if options.drains else "ends the agent; pods run on"
         self._terminal.say(f"trikubelet {__version__}: {', '.join(parts)}")
         self._terminal.say("  trikubelet ui              what runs, live")
         self._terminal.say("  trikubelet logs POD -f     what a pod says")
         self._terminal.say("  trikubelet why POD         what it waits for, and how it got there")
-        self._terminal.say(f"Ctrl-C {end}. The full log is in {_short(options.root_dir / LOG_FILE)}.")
+        self._terminal.say(f"Ctrl-C {end}. The full log is in {short_path(options.root_dir / LOG_FILE)}.")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Tell of pods, until cancelled."""
@@ -171,9 +175,9 @@ def short_name(full_name: str, node_name: str) -> str:
     return name_for_people(f"{namespace}/{name}", node_name)
 
 
-def _short(path: Path) -> str:
+def short_path(path: Path) -> str:
     """As a person would write it."""
     for folder, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
-        if path.is_relative_to(folder) and path != folder:
+        if path.is_relative_to(folder) and path != folder and folder != Path("/"):
             return f"{prefix}{path.relative_to(folder)}"
     return str(path)
