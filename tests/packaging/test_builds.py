@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.embedded.runtime_node import processes_with
+from tests.patience import SLOWER
 from trikubelet import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -29,8 +35,12 @@ def build(what: str, out: Path) -> Path:
     return Path(done.stdout.splitlines()[-1])
 
 
-def test_the_wheel_installs_into_an_empty_environment_and_runs(tmp_path: Path) -> None:
-    wheel = build("wheel", tmp_path)
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", tmp_path_factory.mktemp("dist"))
+
+
+def test_the_wheel_installs_into_an_empty_environment_and_runs(wheel: Path, tmp_path: Path) -> None:
     assert wheel.name == f"trikubelet-{__version__}-py3-none-any.whl"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     commands = tmp_path / "venv/bin"
@@ -50,6 +60,33 @@ def test_the_wheel_installs_into_an_empty_environment_and_runs(tmp_path: Path) -
         text=True,
     )
     assert found.stdout == "True\n"
+
+
+@pytest.mark.root
+def test_the_first_two_minutes_of_somebody_new(wheel: Path, tmp_path: Path) -> None:
+    """The script types and looks, and fails when anything is not as it should be: see its steps."""
+    picture = tmp_path / "session.svg"
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs/record_session.py"), f"--wheel={wheel}", f"--out={picture}"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300 * SLOWER,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)
+    told = re.fullmatch(
+        r"3 commands to the first running pod, .*; (\d+) lines on the screen, .* (\d+) columns\n", done.stdout
+    )
+    assert told is not None, done.stdout
+    assert int(told[1]) <= 15
+    assert int(told[2]) <= 120
+    drawn = html.unescape(re.sub("<[^>]*>", "", picture.read_text())).replace("\xa0", " ")
+    assert "Ending. Ctrl-C again leaves pods running." in drawn
+    assert str(tmp_path) not in drawn, "nobody else has this machine's folders"
+    assert [entry for entry in tmp_path.iterdir() if entry != picture] == []
+    assert processes_with(str(tmp_path)) == []
 
 
 def test_the_one_file_runs_with_python_alone(tmp_path: Path) -> None:
