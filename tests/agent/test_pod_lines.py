@@ -140,6 +140,13 @@ def test_probes_of_what_is_not_ready_yet_are_no_news_but_those_of_what_was_are()
     assert stripped(event("Unhealthy", "Liveness probe failed: refused", "main")) != []
 
 
+def test_what_ends_an_agent_s_pods_does_not_tell_what_had_ended_before() -> None:
+    lines = PodLines(ends_since=BEGAN + timedelta(seconds=10))
+    before, after = (entry("container", "Ended", seconds, "main", exitCode=0) for seconds in (5, 15))
+    assert list(lines.entry(before)) == []
+    assert len(list(lines.entry(after))) == 1
+
+
 def test_pods_are_named_as_people_name_them() -> None:
     other = entry("ready", "Ready") | {"pod": "kube-system/dns-node-1"}
     assert stripped(other, node="node-1")[0][0] == "kube-system/dns"

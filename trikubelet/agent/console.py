@@ -97,7 +97,8 @@ class Console:
     def __init__(self, agent: Agent, terminal: Terminal) -> None:
         self._agent = agent
         self._terminal = terminal
-        self._lines = PodLines(agent.options.node_name)
+        ends_since = agent.clock.now() if agent.options.only_ends else None
+        self._lines = PodLines(agent.options.node_name, ends_since=ends_since)
 
     def banner(self) -> None:
         """What runs, where its log is, and what to do next."""

@@ -57,9 +57,13 @@ class _Pod:
 class PodLines:
     """Keeps in mind what was told, so that nothing is told twice."""
 
-    def __init__(self, node_name: str = "") -> None:
-        """`node_name`: static pods have it behind their own name, where it says nothing."""
+    def __init__(self, node_name: str = "", *, ends_since: datetime | None = None) -> None:
+        """`node_name`: static pods have it behind their own name, where it says nothing.
+
+        Containers that ended before `ends_since` are not told of: whoever watched them knows.
+        """
         self._node_name = node_name
+        self._ends_since = ends_since
         self._pods: dict[str, _Pod] = {}
 
     def snapshot(self, snapshot: Mapping[str, Any]) -> Iterator[str]:
@@ -98,7 +102,7 @@ class PodLines:
                 return f"{container} started again", f"restart {restarts}"
             case "container":
                 pod.down.add(container)
-                return _end(entry, at)
+                return None if self._ends_since is not None and at < self._ends_since else _end(entry, at)
             case "status" if what in _ENDED:
                 pod.ended = True
                 reason = ": ".join(filter(None, (entry.get("reason"), entry.get("message"))))
