@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -103,8 +104,8 @@ def _phase_lines(phases: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for phase in merged:
         began, ended = _time(phase["at"]), _time(phase["end"])
         lasted = "" if phase["phase"] in ("Gone", "Finished") else f"{(ended - began).total_seconds():.1f} s"
-        grace = f"  grace {phase['grace']} s, until {_clock(_time(phase['until']))[-8:]}" if "until" in phase else ""
-        yield f"  {phase['phase']:<{width}}  {_clock(began)} {lasted:>8}{grace}".rstrip()
+        grace = f"  grace {phase['grace']} s, until {_clock(_time(phase['until']))[11:19]}" if "until" in phase else ""
+        yield f"  {phase['phase']:<{width}}  {_clock(began)} {lasted:>7}{grace}".rstrip()
 
 
 def _last_runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -126,7 +127,7 @@ def _last_runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _run(run: Mapping[str, Any]) -> str:
     began = _time(run["began"]) if "began" in run else None
-    head = f"{run['id']}  {_clock(began) if began else '<unknown>':<19}"
+    head = f"{run['id']}  {_clock(began) if began else '<unknown>':<20}"
     if "ended" not in run:
         return f"{head}  runs"
     ran = f"ran {(_time(run['ended']) - began).total_seconds():.1f} s: " if began else ""
@@ -166,4 +167,4 @@ def _time(text: str) -> datetime:
 
 
 def _clock(moment: datetime) -> str:
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # as in descriptions and logs
