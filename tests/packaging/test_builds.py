@@ -99,3 +99,59 @@ def test_the_one_file_runs_with_python_alone(tmp_path: Path) -> None:
     done = subprocess.run([pex, "version"], env=environment, cwd=tmp_path, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"trikubelet {__version__}\n")
+
+
+WITHOUT_PYTHON = """
+for folder in {hidden}; do mount -t tmpfs none $folder; done
+for file in {files}; do mount --bind /dev/null $file; done
+ip link set lo up
+set -e
+! python3 --version 2>/dev/null
+{binary} version
+{binary} run --manifests pods --node-name n >log 2>&1 &
+n=0
+until {binary} wait web-n --for condition=Ready --timeout 30s; do n=$((n+1)); test $n -lt {attempts}; sleep 0.5; done
+{binary} exec web -- hostname
+kill -INT %1
+wait %1
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif("TRIKUBELET_BINARY" not in os.environ, reason="`make binary`, and name it in TRIKUBELET_BINARY")
+def test_the_binary_runs_on_a_machine_without_python(tmp_path: Path) -> None:
+    (tmp_path / "pods").mkdir()
+    command = "command: [sh, -c, 'trap exit TERM; while :; do sleep 1; done']"
+    (tmp_path / "pods/web.yaml").write_text(POD.replace("image: localhost/host", f"image: localhost/host, {command}"))
+    copy = tmp_path / "trikubelet"
+    copy.write_bytes(Path(os.environ["TRIKUBELET_BINARY"]).read_bytes())
+    copy.chmod(0o755)
+    folders = {
+        Path(sys.base_prefix) / "lib",
+        *Path("/usr/lib").glob("python3*"),
+        *Path("/usr/local/lib").glob("python3*"),
+    }
+    files = [*Path("/usr/bin").glob("python3*"), *Path("/usr/local/bin").glob("python3*")]
+    script = WITHOUT_PYTHON.format(
+        hidden=" ".join(map(str, folders - {Path("/usr/lib")})),
+        files=" ".join(str(file) for file in files if file.is_file()),
+        binary=copy,
+        attempts=round(60 * SLOWER),
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "--net", "bash", "-mc", script],
+        cwd=tmp_path,
+        env={
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": str(tmp_path),
+            "TRIKUBELET_ROOT": str(tmp_path / "state"),
+        },
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300 * SLOWER,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr + (tmp_path / "log").read_text()
+    assert done.stdout.startswith(f"trikubelet {__version__}\n")
+    assert "\nweb-n\n" in done.stdout
+    assert processes_with(str(tmp_path)) == []
