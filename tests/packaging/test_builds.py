@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.real_node import RealNode
 from tests.embedded.runtime_node import processes_with
 from tests.patience import SLOWER
 from trikubelet import __version__
@@ -155,3 +156,20 @@ def test_the_binary_runs_on_a_machine_without_python(tmp_path: Path) -> None:
     assert done.stdout.startswith(f"trikubelet {__version__}\n")
     assert "\nweb-n\n" in done.stdout
     assert processes_with(str(tmp_path)) == []
+
+
+@pytest.mark.root
+@pytest.mark.skipif("TRIKUBELET_IMAGE" not in os.environ, reason="`make image`, and name it in TRIKUBELET_IMAGE")
+def test_the_image_that_was_made_without_docker_runs(tmp_path: Path) -> None:
+    node = RealNode(tmp_path, f"localhost/trikubelet:{__version__}")
+    try:
+        node.start()
+        imported = node.cli("images", "import", os.environ["TRIKUBELET_IMAGE"])
+        assert imported.stdout == f"imported {node.image}\n", imported.stderr
+        simulated = {"name": "main", "image": node.image, "args": ["sim", "--pods=2", "--hours=0.1"]}
+        node.run("sim", simulated, restartPolicy="Never")
+        node.until_phase("sim", "Succeeded")
+        assert any("everything held" in line for line in node.logs("sim"))
+    finally:
+        node.stop()
+    assert node.leftovers() == []
