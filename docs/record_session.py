@@ -56,6 +56,8 @@ spec:
   containers: [{name: main, imge: localhost/host, command: [python3, -m, http.server]}]
 """
 """With the mistake that is found and mended."""
+OTHER_AGENTS: Final = re.compile(r"^warning: pods run without cgroups .*\n(  .*\n)*", re.MULTILINE)
+"""Said where another agent has the machine's cgroups for pods, as where tests run: nobody new has that."""
 CLOCK: Final = "sh -c 'trap exit TERM; while date; do sleep 1; done'"
 
 
@@ -205,7 +207,7 @@ def two_minutes(first: Terminal, second: Terminal, wheel: str) -> str:
     second.say(f"trikubelet run localhost/host --name clock -- {CLOCK}", "^pod/default/clock-node1 created$")
     first.until(r"^clock +ready")
     runs = time.monotonic()
-    lines = len([line for line in (*first.lines(), *second.lines()) if line])
+    lines = len(re.findall(".+", OTHER_AGENTS.sub("", f"{first.text()}\n{second.text()}")))
     # Look.
     second.say("trikubelet pods", r"^default +clock-node1 +1/1 +Running +0 ")
     second.say("trikubelet logs clock --tail 1", r"^\w+ \w+ +\d+ \d+:\d+:\d+")

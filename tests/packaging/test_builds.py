@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,7 @@ def test_the_wheel_installs_into_an_empty_environment_and_runs(wheel: Path, tmp_
 
 
 @pytest.mark.root
+@pytest.mark.skipif(shutil.which("ip") is None, reason="needs iproute2")
 def test_the_first_two_minutes_of_somebody_new(wheel: Path, tmp_path: Path) -> None:
     """The script types and looks, and fails when anything is not as it should be: see its steps."""
     picture = tmp_path / "session.svg"
