@@ -12,7 +12,7 @@ DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static ba
 # otherwise, and both wait for it much of the time.
 PYTEST_ARGS ?= -n 3 --dist loadgroup
 
-.PHONY: run test lint types protos check-protos parity mutants nightly perf docs reference packages wheel pex deb clean
+.PHONY: run test lint types protos check-protos parity mutants nightly perf docs reference packages wheel pex deb binary image clean
 
 run: $(VENV)/installed
 	$(BIN)/trikubelet run --manifests examples/pods --root-dir $(STATE) --runtime-endpoint embedded
@@ -85,7 +85,7 @@ $(VENV)/installed-dev: pyproject.toml | $(BIN)/python
 	touch $@ $(VENV)/installed
 
 # What people install, in dist/: see docs/installing.md.
-wheel pex deb: $(VENV)/installed-dev
+wheel pex deb binary image: $(VENV)/installed-dev
 	$(BIN)/python packaging/build.py $@
 
 clean:

@@ -26,6 +26,7 @@ import attrs
 import click
 import trio
 
+from benchmarks.picture import picture_option
 from benchmarks.report import Result, print_table, report
 from trikubelet.api import Pod, pod_from_dict
 from trikubelet.clock import SystemClock
@@ -173,6 +174,7 @@ async def measure(kubeconfig: Path, node: str, image: str, rounds: int, shared: 
 @click.option("--agent", "agents", multiple=True, required=True, metavar="NAME=COMMAND", help="The peer first.")
 @click.option("--rounds", default=12, show_default=True)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims to this file.")
+@picture_option
 def main(kubeconfig: Path, node: str, image: str, agents: tuple[str, ...], rounds: int, json_file: Path | None) -> None:
     found: dict[str, dict[str, list[float]]] = {}
     with TemporaryDirectory() as folder:

@@ -29,6 +29,7 @@ import attrs
 import click
 import trio
 
+from benchmarks.picture import picture_option
 from benchmarks.report import Result, print_table, report
 from trikubelet.api import pod_from_dict, set_pod_defaults
 from trikubelet.cgroups.driver_choice import file_driver
@@ -250,6 +251,7 @@ def p99(values: Sequence[float]) -> float:
 
 @click.command()
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims there.")
+@picture_option
 @click.option("--starts", default=200, show_default=True, help="Pods that are started beside each crowd.")
 @click.option("--others", default="0,100,500", show_default=True, help="Other pods on the node.")
 @click.option("--containerd", "on_containerd", default=0, help="Starts on a real runtime, with and without.")

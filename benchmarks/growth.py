@@ -34,6 +34,7 @@ import click
 import trio
 
 from benchmarks.agent_process import PATIENCE, running_agent
+from benchmarks.picture import picture_option
 from benchmarks.report import Result, print_table, report
 from benchmarks.sim import services, until
 from trikubelet.agent.service import freeze_garbage
@@ -333,6 +334,7 @@ def _measure_here(kind: str, pods: int, settle: float, window: float) -> Cost:
 @click.option("--settle", default=65.0, show_default=True, help="Seconds that real pods run before their rest counts.")
 @click.option("--window", default=60.0, show_default=True, help="Seconds in which the rest of real pods is counted.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Costs and aims, written after each size.")
+@picture_option
 @click.option("--one", hidden=True, help="KIND:PODS, measured in this process; the cost goes to standard output.")
 def main(
     embedded: tuple[int, ...],

@@ -27,6 +27,7 @@ import grpc
 import grpclib.client
 import trio
 
+from benchmarks.picture import picture_option
 from benchmarks.report import Result, print_table, report
 from trikubelet.rpc.cri.v1 import RuntimeServiceStub, VersionRequest, VersionResponse
 from trikubelet.rpc.grpc import open_unix_channel
@@ -152,6 +153,7 @@ _MOST_CPU = 0.2e-3
 @click.option("--calls", default=300, show_default=True, help="Calls in each round.")
 @click.option("--rounds", default=15, show_default=True)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Also write the aims here.")
+@picture_option
 def main(endpoint: str | None, calls: int, rounds: int, json_file: Path | None) -> None:
     """Measure the time of a unary call."""
     warnings.simplefilter("ignore")

@@ -24,6 +24,7 @@ import attrs
 import click
 import trio
 
+from benchmarks.picture import picture_option
 from benchmarks.report import Result, report
 from tests.containerd_node import ContainerdNode
 from tests.embedded.images.archives import Entry, digest, image_spec, layer
@@ -114,6 +115,7 @@ def resident_bytes() -> int:
 
 @click.command()
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the results here too.")
+@picture_option
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--push-to", type=int, hidden=True, help="Only push the image to the registry on this port.")
 def main(json_file: Path | None, rounds: int, push_to: int | None) -> None:

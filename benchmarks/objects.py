@@ -22,6 +22,7 @@ import click
 import msgspec
 import orjson
 
+from benchmarks.picture import picture_option
 from benchmarks.report import Result, print_table, report
 from trikubelet.api import Pod, PodStatus, from_dict, pod_from_dict
 from trikubelet.kube_client.decoding import Known, decode_answer, decode_event
@@ -230,6 +231,7 @@ def measure(rounds: int) -> dict[str, float]:
 
 @click.command()
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
+@picture_option
 @click.option("--rounds", type=click.IntRange(min=1), default=100, show_default=True, help="Of each step.")
 def main(json_file: Path | None, rounds: int) -> None:
     """Measure what objects of the API server cost."""

@@ -35,6 +35,7 @@ import attrs
 import click
 
 from benchmarks.agent_process import PATIENCE, write_configuration
+from benchmarks.picture import picture_option
 from benchmarks.report import Result, print_table
 
 if TYPE_CHECKING:
@@ -319,6 +320,7 @@ def print_figures(figures: Sequence[Figure]) -> None:
 @click.option("--base", help="The commit to compare with.  [default: the last release]")
 @click.option("--turns", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
+@picture_option
 def main(base: str | None, turns: int, json_file: Path | None) -> None:
     """Compare processor time and memory with those of an earlier commit."""
     commit = base_commit(base)

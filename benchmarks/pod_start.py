@@ -37,6 +37,7 @@ from benchmarks.agent_process import running_agent
 from benchmarks.first_instruction import Signed, first_instruction
 from benchmarks.manifest_agents import NODE_NAME, PATIENCE, ManifestFolder, agent_inside
 from benchmarks.manifest_agents import Runtime as Served
+from benchmarks.picture import picture_option
 from benchmarks.report import Result, print_table, report
 from benchmarks.termination.kubelets import IMAGES, served_runtime
 from tests.containerd_node import ContainerdNode
@@ -343,6 +344,7 @@ def aims(kind: str, agent: list[float], floor: list[float], cpu: float, pods: in
 
 @click.command()
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
+@picture_option
 @click.option(
     "--runtime", "kind", type=click.Choice(["containerd", "embedded"]), default="containerd", show_default=True
 )

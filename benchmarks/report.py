@@ -1,4 +1,4 @@
-"""How benchmarks report: a table for people, and with `--json FILE` a list of results for programs."""
+"""How benchmarks report: tables for people, drawn too with `--picture FILE`, and with `--json FILE` for programs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 import attrs
+
+from benchmarks.picture import note
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +31,11 @@ class Result:
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     """Print measurements; the first column is text, the others are numbers."""
+    note(title, columns, rows)
+    _print(title, columns, rows)
+
+
+def _print(title: str, columns: list[str], rows: list[list[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -46,7 +53,10 @@ def report(results: list[Result], json_file: Path | None) -> bool:
         [result.aim, f"{result.value:.3g} {result.unit}", f"≤ {result.goal:.3g}", "yes" if result.met else "NO"]
         for result in results
     ]
-    print_table("Aims", ["aim", "measured", "goal", "met"], rows)
+    _print("Aims", ["aim", "measured", "goal", "met"], rows)
+    # In a picture their units differ from bar to bar.
+    shares = [[result.aim, f"{100 * result.value / result.goal:.0f} %"] for result in results if result.goal]
+    note("Aims: what was measured, of what it may be", ["aim", "percent of the goal"], shares)
     if json_file is not None:
         content = [{**attrs.asdict(result), "met": result.met} for result in results]
         json_file.write_text(json.dumps(content, indent=2) + "\n")

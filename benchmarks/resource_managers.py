@@ -30,6 +30,7 @@ import click
 import trio
 
 from benchmarks.agent_process import PATIENCE, AgentProcess, running_agent
+from benchmarks.picture import picture_option
 from benchmarks.report import Result, print_table, report
 from trikubelet.allocation.cpus.assignment import take_packed
 from trikubelet.allocation.cpus.distribution import take_distributed
@@ -213,6 +214,7 @@ def _milliseconds(work: Callable[[], object]) -> float:
 
 @click.command(help=__doc__)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims there.")
+@picture_option
 @click.option("--rounds", default=300, show_default=True, help="Assignments of each way; a tenth as many merges.")
 @click.option("--starts", default=30, show_default=True, help="Pods under each policy; 0 for none.")
 def main(json_file: Path | None, rounds: int, starts: int) -> None:

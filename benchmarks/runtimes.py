@@ -36,6 +36,7 @@ import trio
 
 from benchmarks.agent_process import COMMAND, PATIENCE, interruptible_once
 from benchmarks.first_instruction import first_instruction
+from benchmarks.picture import picture_option
 from benchmarks.report import Result, print_table, report
 from tests.containerd_node import TEST_IMAGE, ContainerdNode
 from tests.oci_image import make_root_folder, write_oci_archive
@@ -398,6 +399,7 @@ def a_containerd(folder: Path) -> Iterator[ContainerdNode]:
 
 @click.command()
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
+@picture_option
 @click.option("--runs", type=click.IntRange(min=1), default=15, show_default=True, help="Pods of each kind.")
 @click.option("--pods", type=click.IntRange(min=1), default=100, show_default=True, help="Pods for the memory.")
 def main(json_file: Path | None, runs: int, pods: int) -> None:

@@ -20,6 +20,7 @@ import click
 import trio
 import trio.testing
 
+from benchmarks.picture import picture_option
 from benchmarks.report import Result, print_table, report
 from trikubelet.pods.types import SyncPodType, UpdatePod
 from trikubelet.sim import SimulatedRuntime
@@ -121,6 +122,7 @@ def _cost(pods: int) -> Cost:
 @click.option("--hours", default=0.0, help="Also live so many hours with 100 pods.")
 @click.option("--faults", is_flag=True, help="That life has faults.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Also write the aims here.")
+@picture_option
 def main(sizes: tuple[int, ...], hours: float, faults: bool, json_file: Path | None) -> None:
     """Measure what pods cost."""
     silence()

@@ -22,6 +22,7 @@ import attrs
 import click
 
 from benchmarks.agent_process import AgentProcess, compile_package, running_agent
+from benchmarks.picture import picture_option
 from benchmarks.report import Result, print_table, report
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
@@ -125,6 +126,7 @@ def _kibibytes(file: Path, field: str) -> int:
 
 @click.command()
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
+@picture_option
 @click.option("--runs", type=click.IntRange(min=1), default=7, show_default=True, help="Repetitions of each timing.")
 def main(json_file: Path | None, runs: int) -> None:
     """Measure how an agent starts."""

@@ -1,8 +1,10 @@
-"""Build what people install: `python packaging/build.py wheel|pex|deb [--out dist]`.
+"""Build what people install: `python packaging/build.py wheel|pex|deb|binary|image [--out dist]`.
 
-wheel  for pip, pipx and uvx
-pex    one file with all of its packages: needs this Python's version and kind of machine, and nothing else
-deb    a Debian package of that file with the service; Debian's Python has to be of that version
+wheel   for pip, pipx and uvx
+pex     one file with all of its packages: needs this Python's version and kind of machine, and nothing else
+deb     a Debian package of that file with the service; Debian's Python has to be of that version
+binary  one file with its own Python: needs this kind of machine and a glibc as new as this one's
+image   a container image as an OCI archive
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
+
+import binary
+import image
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 NAME: Final = "trikubelet"
@@ -90,6 +95,20 @@ def build_deb(out: Path) -> Path:
     return target
 
 
+def build_binary(out: Path) -> Path:
+    target = out / binary.file_name()
+    with TemporaryDirectory() as name:
+        binary.build_binary(build_wheel(Path(name)), version(), target)
+    return target
+
+
+def build_image(out: Path) -> Path:
+    target = out / f"{NAME}-{version()}.oci.tar"
+    with TemporaryDirectory() as name:
+        image.build_image(build_wheel(Path(name)), version(), target)
+    return target
+
+
 _RUNS: Final = "[ -d /run/systemd/system ]"
 _SCRIPTS: Final = {
     # It is enabled and started by whoever has said what it is to run.
@@ -104,7 +123,13 @@ def _move(source: Path, target: Path) -> None:
     source.rename(target)
 
 
-BUILDS: Final = {"wheel": build_wheel, "pex": build_pex, "deb": build_deb}
+BUILDS: Final = {
+    "wheel": build_wheel,
+    "pex": build_pex,
+    "deb": build_deb,
+    "binary": build_binary,
+    "image": build_image,
+}
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ import trio
 
 from benchmarks.cluster.arena import Settings, arena, compete
 from benchmarks.cluster.steps import FLOOR, FLOOR_STEPS, OURS, Measurements, Step, aims
+from benchmarks.picture import picture_option
 from benchmarks.report import print_table, report
 from benchmarks.termination.__main__ import progress_bar
 from benchmarks.termination.phases import Percentiles
@@ -97,6 +98,7 @@ def _milliseconds(seconds: Sequence[float]) -> list[str]:
     help="Seconds to watch the agent without pods, and with all of them.",
 )
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
+@picture_option
 def main(
     kind: str,
     pods: int,

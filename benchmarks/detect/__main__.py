@@ -25,6 +25,7 @@ import click
 from benchmarks.detect.crash import STEPS, Crashes, measure_crashes, percentile
 from benchmarks.detect.idle import Idle, measure_idle
 from benchmarks.detect.processes import RUNTIMES
+from benchmarks.picture import picture_option
 from benchmarks.report import Result, print_table, report
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def _progress_bar(title: str) -> Iterator[Callable[[str, float], object]]:
 
 @click.command()
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
+@picture_option
 @click.option("--only", type=click.Choice(["crash", "idle"]), help="Leave out the other measurement.")
 @click.option(
     "--runtime",

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from benchmarks.detect.crash import percentile
+from benchmarks.picture import picture_option
 from benchmarks.probes.cost import measure_costs
 from benchmarks.probes.load import bare_loop, measure_load
 from benchmarks.probes.restart import PERIOD, THRESHOLD, measure_kills
@@ -134,6 +135,7 @@ def _print_kills(measured: Sequence[Kills]) -> None:
 
 @click.command()
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
+@picture_option
 @click.option("--only", type=click.Choice(["cost", "load", "kill"]), help="Leave out the other measurements.")
 @click.option(
     "--count", type=click.IntRange(min=20), default=2000, show_default=True, help="Of cheap probes, for cost."

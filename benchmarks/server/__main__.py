@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from benchmarks.detect.processes import runtime_process
+from benchmarks.picture import picture_option
 from benchmarks.report import Result, print_table, report
 from benchmarks.server.commands import measure_commands
 from benchmarks.server.followers import measure_followers
@@ -168,6 +169,7 @@ def _print_followers(measured: Sequence[Followed]) -> None:
 
 @click.command()
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
+@picture_option
 @click.option("--only", type=click.Choice(MEASUREMENTS), multiple=True, help="Leave out the other measurements.")
 @click.option("--size", type=click.IntRange(min=1), default=128, show_default=True, help="MiB of the log, for logs.")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Of logs.")

@@ -28,11 +28,12 @@ import trio
 
 from benchmarks.agent_process import interruptible_once
 from benchmarks.manifest_agents import Runtime
+from benchmarks.picture import NoMatplotlibError, check_matplotlib
 from benchmarks.report import print_table, report
 from benchmarks.termination.floor import bare_clients, record
 from benchmarks.termination.kubelets import IMAGES, Process, containerd, other_kubelet, our_agent, served_runtime
 from benchmarks.termination.phases import Measurements, Percentiles, Phase, aims
-from benchmarks.termination.picture import NoMatplotlibError, check_matplotlib, draw
+from benchmarks.termination.picture import draw
 from benchmarks.termination.pods import LEAST_GRACE, Behaviour
 from benchmarks.termination.rounds import Settings, measure
 from benchmarks.termination.sim import simulate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from benchmarks.picture import INK, check_matplotlib, save
 from benchmarks.termination.phases import Measurements, Phase
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 PANELS: Final = 3
 """In a row."""
 PANEL_INCHES: Final = 4.5
-INK: Final = "#333333"
 CONTESTANTS: Final = ("#8c8c8c", "#1b6ca8", "#d1495b", "#e0a030")
 """The floor is grey."""
 PHASES: Final = {
@@ -26,21 +26,6 @@ PHASES: Final = {
     Phase.SANDBOX_GONE: ("until the sandbox is gone", "#6a9fb5"),
     Phase.WORKER_FINISHED: ("until the worker has finished", "#d1495b"),
 }
-
-
-class NoMatplotlibError(Exception):
-    """Pictures need a library that is not installed."""
-
-    def __init__(self) -> None:
-        super().__init__("a picture needs matplotlib, which is not installed: pip install 'trikubelet[pictures]'")
-
-
-def check_matplotlib() -> None:
-    """Raises NoMatplotlibError, before anything is measured for a picture that cannot be drawn."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise NoMatplotlibError from None
 
 
 def draw(measured: Measurements, title: str, path: Path) -> list[Path]:
@@ -66,10 +51,7 @@ def draw(measured: Measurements, title: str, path: Path) -> list[Path]:
         _draw_timeline(axes, measured.of(behaviours[0], contestant)[-1], f"{contestant}: one batch, {behaviours[0]}")
     handles, labels = lines[-1].get_legend_handles_labels()
     below.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
-    files = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
-    for file in files:
-        figure.savefig(file, dpi=150)
-    return files
+    return save(figure, path)
 
 
 def _draw_distributions(axes: Any, measured: Measurements, behaviour: Behaviour) -> None:

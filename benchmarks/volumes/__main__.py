@@ -24,6 +24,7 @@ import attrs
 import click
 import trio
 
+from benchmarks.picture import picture_option
 from benchmarks.report import print_table, report
 from benchmarks.termination.__main__ import progress_bar
 from benchmarks.volumes.bare import make_bare
@@ -120,6 +121,7 @@ async def measure(node: Node, cases: list[Case], rounds: int, settle: float, pro
 @click.option("--rounds", type=click.IntRange(min=1), default=7, show_default=True)
 @click.option("--settle", default=0.2, show_default=True, help="Seconds for which each pod runs.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
+@picture_option
 def main(
     runtime: str, kinds: tuple[str, ...], counts: tuple[int, ...], rounds: int, settle: float, json_file: Path | None
 ) -> None:

@@ -11,14 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from trikubelet.agent.console import Terminal
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from trikubelet.agent.console import Terminal, name_some, short_name, short_path
 
 PATIENCE = 120.0
 COLUMNS = 80
@@ -48,13 +45,34 @@ def test_a_line_goes_above_the_status_which_stays() -> None:
     assert out.getvalue().endswith("waiting\r\x1b[K")
 
 
+def test_of_many_pods_some_are_named_as_people_name_them() -> None:
+    names = [short_name(name, "node1") for name in ("web-node1_default", "dns-node1_kube-system", "db_default")]
+    assert name_some(names) == "web, kube-system/dns, db"
+    assert name_some([*names, "x", "y"]) == "web, kube-system/dns, db, and 2 more"
+
+
+def test_paths_are_as_a_person_would_write_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    monkeypatch.chdir(tmp_path)
+    assert short_path(tmp_path / "state/agent.log") == "state/agent.log"
+    monkeypatch.chdir("/")
+    assert short_path(tmp_path / "me/pods") == "~/pods"
+    assert short_path(Path("/etc/kubernetes")) == "/etc/kubernetes"
+
+
 def test_the_log_s_warnings_are_shown_once_but_for_those_of_pods() -> None:
     out = io.StringIO()
     terminal = Terminal(out)
     for _ in range(2):
         terminal.notice("warning", "disk", {"error": "full"})
         terminal.notice("warning", "container failed", {"pod": "web", "error": "x"})
-    assert out.getvalue() == "warning: disk: full\n"[:19] + "\n"
+    assert out.getvalue() == "warning: disk: full\n"
+
+
+def test_what_to_do_about_a_warning_is_not_cut_off() -> None:
+    out = io.StringIO()
+    Terminal(out).notice("warning", "the disk is full: remove something", {})
+    assert out.getvalue().splitlines() == ["warning: the disk", "  is full: remove", "  something"]
 
 
 POD = """
@@ -91,7 +109,7 @@ def test_a_person_sees_the_pods_and_how_they_end(tmp_path: Path) -> None:
         # One press of Ctrl-C may come twice, to a group and from its parent.
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
-        screen.until("waiting for stubborn-.*: [12] s of 2 s grace")
+        screen.until("waiting for stubborn: [12] s of 2 s grace")
         screen.until("stubborn +gone")
         screen.until(None)
         assert process.wait(PATIENCE) == 0

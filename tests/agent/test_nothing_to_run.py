@@ -39,11 +39,13 @@ async def test_an_agent_with_a_pod_does_not(mock_clock: MockClock, tmp_path: Pat
     assert [line for line in lines if line["event"].startswith("nothing")] == []
 
 
-async def test_what_is_missing_is_named(mock_clock: MockClock, tmp_path: Path) -> None:
+async def test_what_is_missing_is_named(mock_clock: MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with sim_node(tmp_path) as node:
         options = node.agent.options
     assert "--manifests FOLDER" in nothing_to_run(options)
     for_folder = attrs.evolve(options, manifests=tmp_path / "pods")
     assert f"{tmp_path}/pods is not there" in nothing_to_run(for_folder)
     (tmp_path / "pods").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert nothing_to_run(attrs.evolve(for_folder, console=True)).startswith("nothing to run: pods holds no pod")
     assert f"{tmp_path}/pods holds no pod" in nothing_to_run(for_folder)

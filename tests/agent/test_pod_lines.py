@@ -60,7 +60,7 @@ def stripped(*entries: dict[str, Any], node: str = "") -> list[list[str]]:
         ([entry("phase", "Syncing"), entry("status", "Succeeded", 3)], [["web", "succeeded", "3.0 s"]]),
         (
             [entry("status", "Failed", reason="NodePorts", message="no port is free")],
-            [["web", "failed", "NodePorts: no port is free"]],
+            [["web", "failed: NodePorts: no port is free"]],
         ),
         ([entry("status", "Running")], []),
         (
@@ -71,7 +71,7 @@ def stripped(*entries: dict[str, Any], node: str = "") -> list[list[str]]:
                 entry("phase", "Finished", 7.5),
                 entry("phase", "Gone", 8),
             ],
-            [["web", "ending", "up to 30 s of grace; asked by: manifest removed"], ["web", "gone", "2.5 s"]],
+            [["web", "ending: manifest removed, up to 30 s of grace"], ["web", "gone", "2.5 s"]],
         ),
         # A pod that has run its course is not asked to end, and one whose agent was ended needs no word about it.
         ([entry("status", "Succeeded", 3), entry("phase", "Terminating", 3), entry("phase", "Finished", 3)], 1),
@@ -97,10 +97,11 @@ def test_a_change_is_a_line(entries: list[dict[str, Any]], lines: list[list[str]
 def test_a_failure_is_one_line_until_something_else_goes_wrong_or_it_runs() -> None:
     failed = event("Failed", 'Failed to pull image "x": refused', "main")
     follows = [event("Failed", "Error: ErrImagePull", "main"), event("BackOff", "Back-off pulling", "main")]
-    line = ["web", "main: Failed", 'Failed to pull image "x": refused']
-    assert stripped(failed, *follows, failed, *follows) == [line]
+    pulling = event("Pulling", 'Pulling image "x"', "main", kind="Normal")
+    line = ["web", "cannot pull x: refused"]
+    assert stripped(pulling, failed, *follows, pulling, failed, *follows) == [["web", "pulling", "x"], line]
     mount = event("FailedMount", "no such share")
-    assert stripped(failed, *follows, mount, mount) == [line, ["web", "FailedMount", "no such share"]]
+    assert stripped(failed, *follows, mount, mount) == [line, ["web", "FailedMount: no such share"]]
     runs = entry("container", "Started", 1, "main", restarts=0)
     assert stripped(failed, runs, failed) == [line, line]
 
@@ -114,15 +115,36 @@ def test_a_crash_is_told_by_its_end_and_not_by_what_follows_from_it() -> None:
     ) == [["web", "ready", "at once"], ["web", "main exited with code 1"]]
 
 
+def test_what_is_ready_as_soon_as_it_was_restarted_is_told_once_and_a_slow_one_by_its_own_time() -> None:
+    def crash(seconds: float) -> list[dict[str, Any]]:
+        ended = entry("container", "Ended", seconds, "main", exitCode=1)
+        return [ended, entry("ready", "NotReady", seconds), entry("container", "Started", 60, "main", restarts=1)]
+
+    assert stripped(*crash(50), entry("ready", "Ready", 60.1))[1:] == [["web", "main started again", "restart 1"]]
+    assert stripped(*crash(50), entry("ready", "Ready", 63))[2:] == [["web", "ready", "3.0 s"]]
+
+
+def test_the_cause_of_a_failed_pull_comes_before_the_edge_of_the_terminal() -> None:
+    why = "failed to pull image docker.io/library/busybox:1: registry-1.docker.io cannot be reached: no name"
+    (line,) = PodLines().entry(event("Failed", f'Failed to pull image "busybox:1": {why}', "main"))
+    assert line == f"{'web':<18} cannot pull busybox:1: registry-1.docker.io cannot be reached: no name"
+
+
 def test_probes_of_what_is_not_ready_yet_are_no_news_but_those_of_what_was_are() -> None:
     readiness = event("Unhealthy", "Readiness probe failed: refused", "main")
     assert stripped(readiness) == []
     assert stripped(entry("ready", "Ready"), readiness)[-1] == [
         "web",
-        "main: Unhealthy",
-        "Readiness probe failed: refused",
+        "main: Unhealthy: Readiness probe failed: refused",
     ]
     assert stripped(event("Unhealthy", "Liveness probe failed: refused", "main")) != []
+
+
+def test_what_ends_an_agent_s_pods_does_not_tell_what_had_ended_before() -> None:
+    lines = PodLines(ends_since=BEGAN + timedelta(seconds=10))
+    before, after = (entry("container", "Ended", seconds, "main", exitCode=0) for seconds in (5, 15))
+    assert list(lines.entry(before)) == []
+    assert len(list(lines.entry(after))) == 1
 
 
 def test_pods_are_named_as_people_name_them() -> None:

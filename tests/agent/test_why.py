@@ -185,7 +185,8 @@ async def test_an_image_that_cannot_be_pulled(mock_clock: MockClock) -> None:
         node.source.put(pod)
         await trio.sleep(100)
         assert re.match(
-            r"(ErrImagePull|ImagePullBackOff) of `main`, tried again in \d+ s: .*manifest unknown", why(node, pod)
+            r"(ErrImagePull|ImagePullBackOff) of `main`, tried again in \d+ s: (?!Back-off).*manifest unknown",
+            why(node, pod),
         )
 
 
@@ -229,10 +230,25 @@ async def test_a_back_off(mock_clock: MockClock) -> None:
         node.source.put(pod)
         await trio.sleep(60)
         assert re.fullmatch(
-            r"CrashLoopBackOff of `main`, tried again in \d+ s: back-off .* restarting failed container.*, "
-            r"its last run ended with exit code 7.*",
+            r"CrashLoopBackOff of `main`, tried again in \d+ s: its last run ended with exit code 7 \(Error\)",
             why(node, pod),
         )
+
+
+async def test_a_pod_that_was_rejected(mock_clock: MockClock) -> None:
+    ports = [{"containerPort": 80, "hostPort": 8080}]
+    containers = [{"name": "main", "image": "test:1", "ports": ports}]
+    first, second = static_pod("first", containers=containers), static_pod("second", containers=containers)
+    async with sim_node() as node:
+        node.source.put(first)
+        await node.until_running(first)
+        node.source.put(second)
+        await trio.sleep(5)
+        answer = explain(node.agent, "default", second.metadata.name, second)
+        assert answer is not None
+        assert answer["cause"].startswith("nothing: it was rejected with NodePorts: ")
+        assert "host port 8080/TCP is held by pod default/first-node" in answer["cause"]
+        assert (answer["phase"], answer["phases"], answer["runs"]) == (None, [], [])
 
 
 async def test_a_deadline(mock_clock: MockClock) -> None:

@@ -49,6 +49,8 @@ def test_an_image_is_imported_listed_and_shown(root: Path) -> None:
     archive = oci_archive(root.parent / "archive.tar", [layer("file")], "app:1", {"Cmd": ["run"]})
     assert images(root, "import", archive).out == "imported docker.io/library/app:1\n"
     assert names(root) == ["localhost/host:latest", "docker.io/library/app:1"]
+    first = images(root, "list").out.splitlines()[1]
+    assert first.endswith(" -"), "the machine's own files take no room"
     shown = json.loads(images(root, "inspect", "app:1").out)
     assert shown["repo_tags"] == ["docker.io/library/app:1"]
     assert shown["spec"]["config"] == {"Cmd": ["run"]}

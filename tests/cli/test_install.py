@@ -29,6 +29,12 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, arguments, standalone_mode=False)
 
 
+def test_a_program_that_unpacks_its_python_is_started_by_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert install_module.this_program() != ["/opt/trikubelet"]
+    monkeypatch.setenv("TRIKUBELET_PROGRAM", "/opt/trikubelet")
+    assert install_module.this_program() == ["/opt/trikubelet"]
+
+
 def test_the_unit_starts_the_program_with_what_was_said_quoted_as_systemd_reads_it() -> None:
     settings = ServiceSettings(
         program=["/opt/tri kubelet"],

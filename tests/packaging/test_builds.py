@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.agent.real_node import RealNode
+from tests.embedded.runtime_node import processes_with
+from tests.patience import SLOWER
 from trikubelet import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -29,8 +37,12 @@ def build(what: str, out: Path) -> Path:
     return Path(done.stdout.splitlines()[-1])
 
 
-def test_the_wheel_installs_into_an_empty_environment_and_runs(tmp_path: Path) -> None:
-    wheel = build("wheel", tmp_path)
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", tmp_path_factory.mktemp("dist"))
+
+
+def test_the_wheel_installs_into_an_empty_environment_and_runs(wheel: Path, tmp_path: Path) -> None:
     assert wheel.name == f"trikubelet-{__version__}-py3-none-any.whl"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     commands = tmp_path / "venv/bin"
@@ -52,6 +64,34 @@ def test_the_wheel_installs_into_an_empty_environment_and_runs(tmp_path: Path) -
     assert found.stdout == "True\n"
 
 
+@pytest.mark.root
+@pytest.mark.skipif(shutil.which("ip") is None, reason="needs iproute2")
+def test_the_first_two_minutes_of_somebody_new(wheel: Path, tmp_path: Path) -> None:
+    """The script types and looks, and fails when anything is not as it should be: see its steps."""
+    picture = tmp_path / "session.svg"
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs/record_session.py"), f"--wheel={wheel}", f"--out={picture}"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300 * SLOWER,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)
+    told = re.fullmatch(
+        r"3 commands to the first running pod, .*; (\d+) lines on the screen, .* (\d+) columns\n", done.stdout
+    )
+    assert told is not None, done.stdout
+    assert int(told[1]) <= 15
+    assert int(told[2]) <= 120
+    drawn = html.unescape(re.sub("<[^>]*>", "", picture.read_text())).replace("\xa0", " ")
+    assert "Ending. Ctrl-C again leaves pods running." in drawn
+    assert str(tmp_path) not in drawn, "nobody else has this machine's folders"
+    assert [entry for entry in tmp_path.iterdir() if entry != picture] == []
+    assert processes_with(str(tmp_path)) == []
+
+
 def test_the_one_file_runs_with_python_alone(tmp_path: Path) -> None:
     pex = build("pex", tmp_path)
     environment = {
@@ -62,3 +102,76 @@ def test_the_one_file_runs_with_python_alone(tmp_path: Path) -> None:
     done = subprocess.run([pex, "version"], env=environment, cwd=tmp_path, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"trikubelet {__version__}\n")
+
+
+WITHOUT_PYTHON = """
+for folder in {hidden}; do mount -t tmpfs none $folder; done
+for file in {files}; do mount --bind /dev/null $file; done
+ip link set lo up
+set -e
+! python3 --version 2>/dev/null
+{binary} version
+{binary} run --manifests pods --node-name n >log 2>&1 &
+n=0
+until {binary} wait web-n --for condition=Ready --timeout 30s; do n=$((n+1)); test $n -lt {attempts}; sleep 0.5; done
+{binary} exec web -- hostname
+kill -INT %1
+wait %1
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif("TRIKUBELET_BINARY" not in os.environ, reason="`make binary`, and name it in TRIKUBELET_BINARY")
+def test_the_binary_runs_on_a_machine_without_python(tmp_path: Path) -> None:
+    (tmp_path / "pods").mkdir()
+    command = "command: [sh, -c, 'trap exit TERM; while :; do sleep 1; done']"
+    (tmp_path / "pods/web.yaml").write_text(POD.replace("image: localhost/host", f"image: localhost/host, {command}"))
+    copy = tmp_path / "trikubelet"
+    copy.write_bytes(Path(os.environ["TRIKUBELET_BINARY"]).read_bytes())
+    copy.chmod(0o755)
+    folders = {
+        Path(sys.base_prefix) / "lib",
+        *Path("/usr/lib").glob("python3*"),
+        *Path("/usr/local/lib").glob("python3*"),
+    }
+    files = [*Path("/usr/bin").glob("python3*"), *Path("/usr/local/bin").glob("python3*")]
+    script = WITHOUT_PYTHON.format(
+        hidden=" ".join(map(str, folders - {Path("/usr/lib")})),
+        files=" ".join(str(file) for file in files if file.is_file()),
+        binary=copy,
+        attempts=round(60 * SLOWER),
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "--net", "bash", "-mc", script],
+        cwd=tmp_path,
+        env={
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": str(tmp_path),
+            "TRIKUBELET_ROOT": str(tmp_path / "state"),
+        },
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300 * SLOWER,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr + (tmp_path / "log").read_text()
+    assert done.stdout.startswith(f"trikubelet {__version__}\n")
+    assert "\nweb-n\n" in done.stdout
+    assert processes_with(str(tmp_path)) == []
+
+
+@pytest.mark.root
+@pytest.mark.skipif("TRIKUBELET_IMAGE" not in os.environ, reason="`make image`, and name it in TRIKUBELET_IMAGE")
+def test_the_image_that_was_made_without_docker_runs(tmp_path: Path) -> None:
+    node = RealNode(tmp_path, f"localhost/trikubelet:{__version__}")
+    try:
+        node.start()
+        imported = node.cli("images", "import", os.environ["TRIKUBELET_IMAGE"])
+        assert imported.stdout == f"imported {node.image}\n", imported.stderr
+        simulated = {"name": "main", "image": node.image, "args": ["sim", "--pods=2", "--hours=0.1"]}
+        node.run("sim", simulated, restartPolicy="Never")
+        node.until_phase("sim", "Succeeded")
+        assert any("everything held" in line for line in node.logs("sim"))
+    finally:
+        node.stop()
+    assert node.leftovers() == []

@@ -50,8 +50,14 @@ def test_a_dry_run_writes_nothing(folder: ManifestFolder) -> None:
 def test_what_is_wrong_with_a_manifest_is_told_in_whole_and_nothing_is_written(
     folder: ManifestFolder, tmp_path: Path
 ) -> None:
-    with pytest.raises(ManifestFolderError, match=r"web.yaml:\d+: .*image"):
-        folder.apply(b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: m}]}\n", "web.yaml")
+    with pytest.raises(ManifestFolderError) as caught:
+        folder.apply(
+            b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: m, imge: x}]}\n", "web.yaml"
+        )
+    assert str(caught.value).splitlines() == [
+        "web.yaml:4: spec.containers[0].imge: unknown field, it has no effect (warning)",
+        "web.yaml:4: spec.containers[0].image: Required value",
+    ]
     assert not (tmp_path / "manifests").exists()
 
 

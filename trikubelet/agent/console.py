@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from trikubelet import __version__
-from trikubelet.agent.pod_lines import DEFAULT_NAMESPACE, PodLines
+from trikubelet.agent.pod_lines import PodLines, name_for_people
 from trikubelet.pods.phases import Terminating, TerminationRequested
 from trikubelet.telemetry.logs import configure_logging
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from trikubelet.agent.options import AgentOptions
     from trikubelet.pods.journal import Viewer
     from trikubelet.pods.registry import PodStates
+    from trikubelet.pods.types import Kill
 
 LOG_FILE: Final = "agent.log"
 LARGEST_LOG: Final = 10 * 1024 * 1024
@@ -61,7 +63,10 @@ class Terminal:
             line = f"{level}: {event}" + (f": {details}" if details else "")
             if line not in self._said:
                 self._said.add(line)
-                self.say(line)
+                # It ends with what to do, which must not be cut off.
+                width = shutil.get_terminal_size().columns - 1
+                for part in textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False):
+                    self.say(part)
 
     def _cut(self, line: str) -> str:
         width = shutil.get_terminal_size().columns
@@ -92,22 +97,23 @@ class Console:
     def __init__(self, agent: Agent, terminal: Terminal) -> None:
         self._agent = agent
         self._terminal = terminal
-        self._lines = PodLines(agent.options.node_name)
+        ends_since = agent.clock.now() if agent.options.only_ends else None
+        self._lines = PodLines(agent.options.node_name, ends_since=ends_since)
 
     def banner(self) -> None:
         """What runs, where its log is, and what to do next."""
         options = self._agent.options
-        parts = [f"trikubelet {__version__}", f"node {options.node_name}", f"runtime {options.runtime_endpoint}"]
+        parts = [f"node {options.node_name}", f"runtime {options.runtime_endpoint}"]
         if options.cluster is not None:
-            parts.append(f"kubeconfig {_short(options.cluster.kubeconfig)}")
+            parts.append(f"kubeconfig {short_path(options.cluster.kubeconfig)}")
         if options.manifests is not None:
-            parts.append(f"pods of {_short(options.manifests)}")
+            parts.append(f"manifests in {short_path(options.manifests)}")
         end = "ends every pod" if options.drains else "ends the agent; pods run on"
-        self._terminal.say(", ".join(parts))
-        self._terminal.say("  trikubelet pods -w              what runs, live")
-        self._terminal.say("  trikubelet logs POD -f          what a pod says")
-        self._terminal.say("  trikubelet describe pod POD     what it is, and what happened to it")
-        self._terminal.say(f"Ctrl-C {end}. The full log is in {_short(options.root_dir / LOG_FILE)}.")
+        self._terminal.say(f"trikubelet {__version__}: {', '.join(parts)}")
+        self._terminal.say("  trikubelet ui              what runs, live")
+        self._terminal.say("  trikubelet logs POD -f     what a pod says")
+        self._terminal.say("  trikubelet why POD         what it waits for, and how it got there")
+        self._terminal.say(f"Ctrl-C {end}. The full log is in {short_path(options.root_dir / LOG_FILE)}.")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Tell of pods, until cancelled."""
@@ -142,33 +148,37 @@ async def show_ending(asked: trio.Event, progress: Callable[[], str], terminal: 
         terminal.show("")
 
 
-def pods_waited_for(states: PodStates) -> str:
+def pods_waited_for(states: PodStates, node_name: str) -> str:
     """The pods that are being ended, with what is left of their grace; those that have the longest come first."""
     now = trio.current_time()
     ending = [phase for phase in states.phases().values() if isinstance(phase, TerminationRequested | Terminating)]
     ending.sort(key=lambda phase: -phase.kill.deadline)
-    named = [
-        f"{_name(phase.identity.full_name)}: {_left(phase.kill.deadline - now, phase.kill.grace_period)}"
-        for phase in ending[:MOST_NAMED]
-    ]
-    more = len(ending) - len(named)
-    return f"waiting for {', '.join(named)}{f', and {more} more' if more else ''}" if named else ""
+    waits = [f"{short_name(phase.identity.full_name, node_name)}: {_left(phase.kill, now)}" for phase in ending]
+    return f"waiting for {name_some(waits)}" if waits else ""
 
 
-def _left(seconds: float, grace: int) -> str:
+def name_some(names: list[str]) -> str:
+    """Names, or what begins with them, in a line."""
+    more = len(names) - MOST_NAMED
+    return f"{', '.join(names[:MOST_NAMED])}{f', and {more} more' if more > 0 else ''}"
+
+
+def _left(kill: Kill, now: float) -> str:
+    seconds = kill.deadline - now
     if seconds <= 0:
-        return f"{grace} s of grace are over"
-    return f"{seconds:.0f} s of {grace} s grace"
+        return f"{kill.grace_period} s of grace are over"
+    return f"{seconds:.0f} s of {kill.grace_period} s grace"
 
 
-def _name(full_name: str) -> str:
+def short_name(full_name: str, node_name: str) -> str:
+    """Of `name_namespace`, as people name a pod of this node."""
     name, _, namespace = full_name.rpartition("_")
-    return f"{namespace}/{name}".removeprefix(DEFAULT_NAMESPACE)
+    return name_for_people(f"{namespace}/{name}", node_name)
 
 
-def _short(path: Path) -> str:
+def short_path(path: Path) -> str:
     """As a person would write it."""
     for folder, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
-        if path.is_relative_to(folder) and path != folder:
+        if path.is_relative_to(folder) and path != folder and folder != Path("/"):
             return f"{prefix}{path.relative_to(folder)}"
     return str(path)

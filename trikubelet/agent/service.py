@@ -15,7 +15,7 @@ import trio
 
 from trikubelet.admission.sysctls import SysctlPatternError
 from trikubelet.agent.agent import Agent
-from trikubelet.agent.console import Console, pods_waited_for, show_ending
+from trikubelet.agent.console import Console, name_some, pods_waited_for, short_name, show_ending
 from trikubelet.agent.image_arrivals import watch_image_arrivals, watch_listed_images
 from trikubelet.agent.node import ReservationError
 from trikubelet.agent.node_view import NodeView
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from trikubelet.agent.options import AgentOptions
     from trikubelet.agent.start import ConnectedRuntime
     from trikubelet.agent.tracing import Tracing
+    from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.kube_client.certificates.rotation import CertificateManager
     from trikubelet.kube_client.types import ApiClient
@@ -84,7 +85,7 @@ async def serve(
         nursery.start_soon(supervise, _flush_logs, options.configuration.logging.flush_frequency.total_seconds())
         agent = await _agent(options, runtime, None if cluster is None else cluster.client, clock, tracing)
         view = NodeView(agent, runtime.embedded, started_at=started_at)
-        ending.progress = partial(pods_waited_for, agent.workers.states)
+        ending.progress = partial(pods_waited_for, agent.workers.states, agent.options.node_name)
         ending.left_running = partial(_left_running, agent)
         console = None if terminal is None else Console(agent, terminal)
         if console is not None and terminal is not None:
@@ -106,7 +107,8 @@ async def serve(
                 await nursery.start(supervise, watch_image_arrivals, agent, runtime.embedded.images)
             else:
                 nursery.start_soon(supervise, watch_listed_images, agent)
-            nursery.start_soon(supervise, tell_of_nothing_to_run, agent)
+            if not options.only_ends:
+                nursery.start_soon(supervise, tell_of_nothing_to_run, agent)
             sd_notify.notify("READY=1")
             if console is not None and not options.only_ends:
                 console.banner()
@@ -171,14 +173,15 @@ async def _agent(
 
 def _left_running(agent: Agent) -> str:
     """For people, which pods run on."""
-    running = [pod.full_name.rpartition("_")[0] for pod in agent.pods.pods() if _runs(agent, pod.metadata.uid)]
-    if not running:
+    names = [short_name(pod.full_name, agent.options.node_name) for pod in agent.pods.pods() if _runs(agent, pod)]
+    if not names:
         return ""
-    return f"{', '.join(running)} run on: `trikubelet run` takes them up again, `trikubelet stop` ends them"
+    runs, them = ("runs", "it") if len(names) == 1 else ("run", "them")
+    return f"{name_some(names)} {runs} on. `trikubelet stop` ends {them}, `trikubelet run` takes {them} up again"
 
 
-def _runs(agent: Agent, uid: str) -> bool:
-    status = agent.pleg.cache.last_seen(uid)
+def _runs(agent: Agent, pod: Pod) -> bool:
+    status = agent.pleg.cache.last_seen(pod.metadata.uid)
     return status is not None and not nothing_runs(status)
 
 

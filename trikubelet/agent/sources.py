@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trikubelet.agent.console import short_path
 from trikubelet.sources.file import FileSource
 from trikubelet.sources.gated_fields import without_disabled_fields
 from trikubelet.sources.manifests import display_path
@@ -75,11 +76,11 @@ async def tell_of_nothing_to_run(agent: Agent) -> None:
 def nothing_to_run(options: AgentOptions) -> str:
     """Why there is no pod, and what to do about it, for an agent without a cluster."""
     if options.manifests is not None:
-        place = display_path(options.manifests)
+        place = short_path(options.manifests) if options.console else display_path(options.manifests)
         holds = "is not there" if not options.manifests.exists() else "holds no pod that can run here"
         return (
-            f"nothing to run: {place} {holds}. Save a pod's manifest there, or have `trikubelet apply -f FILE` or "
-            "`trikubelet run IMAGE` do that, and the pod starts at once"
+            f"nothing to run: {place} {holds}. `trikubelet run IMAGE`, `trikubelet apply -f FILE` and any editor put "
+            "one there, and it starts at once"
         )
     if options.configuration.static_pod_url:
         return "nothing to run: what staticPodURL names has no pod that can run here"

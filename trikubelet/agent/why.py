@@ -28,7 +28,7 @@ from trikubelet.pods.phases import (
     WaitingToStart,
 )
 from trikubelet.pods.syncer import RELEASE, VOLUMES
-from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR
+from trikubelet.runtime.results import CRASH_LOOP_BACK_OFF, CREATE_CONTAINER_CONFIG_ERROR, IMAGE_PULL_BACK_OFF
 from trikubelet.telemetry.steps import TURN
 
 if TYPE_CHECKING:
@@ -130,12 +130,12 @@ def _as_json(agent: Agent, cause: Cause) -> dict[str, Any]:
 
 
 def _phases(agent: Agent, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each phase once, with its length; the last one lasts until now."""
+    """Each phase once, with its length; the last one lasts until now. A pod that was rejected had none."""
     ends = [entry["at"] for entry in entries[1:]] + [format_micro_time(agent.clock.now())]
     return [
         {name: value for name, value in entry.items() if name not in ("n", "uid", "pod", "kind", "what")}
         | {"phase": entry["what"], "end": end}
-        for entry, end in zip(entries, ends, strict=True)
+        for entry, end in zip(entries, ends, strict=False)
     ]
 
 
@@ -324,7 +324,12 @@ def _of_containers(agent: Agent, uid: str, status: PodStatus | None) -> Iterator
         if container.name not in reasons or container.state.running is not None:
             continue
         reason, message = reasons[container.name]
-        yield Cause(f"{reason} of `{container.name}`{due}: {message}{_last_end(container)}")
+        last_end = _last_end(container)
+        # That it backs off is said by the reason: what it backs off from is what counts.
+        if reason == IMAGE_PULL_BACK_OFF:
+            message = message.partition('": ')[2].removeprefix("ErrImagePull: ") or message
+        told = [last_end] if last_end and reason == CRASH_LOOP_BACK_OFF else [message, last_end]
+        yield Cause(f"{reason} of `{container.name}`{due}: {', '.join(filter(None, told))}")
         if reason == CREATE_CONTAINER_CONFIG_ERROR and (lost_at := _server_lost_at(agent)) is not None:
             yield Cause(f"the API server, which has not answered for {_ago(lost_at)} and may know more", lost_at)
 
@@ -333,7 +338,7 @@ def _last_end(container: ContainerStatus) -> str:
     ended = container.state.terminated or container.last_state.terminated
     if ended is None:
         return ""
-    return f", its last run ended with exit code {ended.exit_code}" + (f" ({ended.reason})" if ended.reason else "")
+    return f"its last run ended with exit code {ended.exit_code}" + (f" ({ended.reason})" if ended.reason else "")
 
 
 def _of_readiness(pod: Pod, status: PodStatus) -> Iterator[Cause]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @agent_root_dir_option
 def describe(names: tuple[str, ...], namespace: str | None, root_dir: Path) -> None:
     """Show everything about pods, and what happened to them: describe NAME, describe pod NAME, describe pod/NAME."""
+    from trikubelet.cli.output import echo_wrapped
     from trikubelet.cli.pod_description import describe_pod, waits_for_images
     from trikubelet.cli.why import why_lines
 
@@ -43,4 +44,4 @@ def describe(names: tuple[str, ...], namespace: str | None, root_dir: Path) -> N
         click.echo("Waits For:")
         life = client.get(f"/pods/{found.metadata.namespace}/{found.metadata.name}/why")
         for line in why_lines(life):
-            click.echo(f"  {line}")
+            echo_wrapped(f"  {line}")

@@ -355,4 +355,6 @@ def _document(image: StoredImage) -> dict[str, Any]:
 def _row(image: dict[str, Any]) -> tuple[str, str, str]:
     names = image.get("repo_tags") or image.get("repo_digests") or ["<none>"]
     identity = str(image.get("id", "")).removeprefix("sha256:")[:12]
-    return ", ".join(names), identity, human_size(int(image.get("size") or 0))
+    size = int(image.get("size") or 0)
+    # `localhost/host` takes no room, and says one byte since clients take an image without a size for broken.
+    return ", ".join(names), identity, human_size(size) if size > 1 else "-"

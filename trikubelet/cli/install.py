@@ -142,7 +142,12 @@ def _is_user_s(asked: bool | None) -> bool:
 
 
 def this_program() -> list[str]:
-    """The words that start this program anew: the script that was called, or Python and the module."""
+    """The words that start this program anew: the script that was called, or Python and the module.
+
+    The one file with its own Python names itself: its Python is in a cache, which may be removed.
+    """
+    if program := os.environ.get("TRIKUBELET_PROGRAM"):
+        return [program]
     script = Path(sys.argv[0])
     if script.name == "__main__.py" or not os.access(script, os.X_OK):
         return [sys.executable, "-m", "trikubelet"]

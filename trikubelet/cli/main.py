@@ -79,7 +79,7 @@ class LazyGroup(click.Group):
         if name not in _COMMANDS and not name.startswith("-"):
             close = get_close_matches(name, _COMMANDS, n=1)
             hint = _ELSEWHERE.get(name) or (f"did you mean {close[0]}?" if close else "")
-            ctx.fail(f"No such command {name!r}" + (f"; {hint}." if hint else "."))
+            ctx.fail(f"No such command {name!r}" + (f"; {hint}" if hint else "."))
         return super().resolve_command(ctx, args)
 
 

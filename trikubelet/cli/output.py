@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+import textwrap
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+WIDEST: Final = 120
+"""Columns: a longer line is hard to read."""
 _COLOURS = {
     "Running": "green",
     "Completed": "bright_black",
@@ -50,6 +54,17 @@ def column_widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[
 def format_row(row: Sequence[str], widths: Sequence[int]) -> str:
     """One line of a table with columns of given (least) widths."""
     return "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def echo_wrapped(line: str, *, err: bool = False) -> None:
+    """A sentence: on a terminal broken between words, elsewhere one line for programs. `err`: on stderr."""
+    if not (sys.stderr if err else sys.stdout).isatty():
+        click.echo(line, err=err)
+        return
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    for part in textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False):
+        click.echo(part, err=err)
 
 
 def print_json(data: Any) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.output import echo_wrapped
 from trikubelet.cli.root_dir import agent_root_dir_option
 
 if TYPE_CHECKING:
@@ -30,9 +32,9 @@ LINES_SHOWN: Final = 5
 def why(name: str, namespace: str | None, output: str | None, root_dir: Path) -> None:
     """Explain what the pod POD is waiting for, and how it got there.
 
-    The first line is the cause. Below it: each phase of the pod's life, when it began and how long it took, who asked
-    for the pod's end, the last runs of each container with their exit codes, and the last lines of their logs. A pod
-    can still be asked about for two minutes after it is gone.
+    The first line is the cause, and who asked for the pod's end. Below it: each phase of the pod's life, when it began
+    and how long it took, the last runs of each container with their exit codes, and the last lines of their logs. A
+    pod can still be asked about for two minutes after it is gone.
     """
     client = AgentClient(root_dir)
     answer = ask_why(client, name, namespace)
@@ -42,7 +44,7 @@ def why(name: str, namespace: str | None, output: str | None, root_dir: Path) ->
         print_json(answer)
         return
     for line in why_lines(answer):
-        click.echo(line)
+        echo_wrapped(line)
     for line in _last_lines(client, answer):
         click.echo(line)
 
@@ -81,8 +83,6 @@ def why_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     yield f"{answer['pod']}: {answer['cause']}"
     for wait in answer["waits"][1:]:
         yield f"  and {wait['text']}"
-    if answer["askedBy"]:
-        yield f"End asked by:  {', then '.join(answer['askedBy'])}"
     if answer["phases"]:
         yield "Phases:"
         yield from _phase_lines(answer["phases"])
@@ -104,8 +104,8 @@ def _phase_lines(phases: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for phase in merged:
         began, ended = _time(phase["at"]), _time(phase["end"])
         lasted = "" if phase["phase"] in ("Gone", "Finished") else f"{(ended - began).total_seconds():.1f} s"
-        grace = f"   grace {phase['grace']} s, until {_clock(_time(phase['until']))}" if "until" in phase else ""
-        yield f"  {phase['phase']:<{width}}  {_clock(began)}  {lasted:>9}{grace}".rstrip()
+        grace = f"  grace {phase['grace']} s, until {_clock(_time(phase['until']))[11:19]}" if "until" in phase else ""
+        yield f"  {phase['phase']:<{width}}  {_clock(began)} {lasted:>7}{grace}".rstrip()
 
 
 def _last_runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -119,21 +119,20 @@ def _last_runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
             known |= {"ended": run["at"], "exitCode": run["exitCode"], "reason": run.get("reason", "")}
             if "startedAt" in run:
                 known["began"] = run["startedAt"]
-    lines = []
-    for name in dict.fromkeys(container for container, _ in by_id):
-        lines += [_run_line(run) for run in [run for run in by_id.values() if run["container"] == name][-RUNS_SHOWN:]]
-    return lines
+    names = dict.fromkeys(container for container, _ in by_id)
+    width = max(map(len, names), default=0)
+    shown = [[run for run in by_id.values() if run["container"] == name][-RUNS_SHOWN:] for name in names]
+    return [f"{run['container']:<{width}}  {_run(run)}" for runs in shown for run in runs]
 
 
-def _run_line(run: Mapping[str, Any]) -> str:
-    began = _clock(_time(run["began"])) if "began" in run else "<unknown>"
+def _run(run: Mapping[str, Any]) -> str:
+    began = _time(run["began"]) if "began" in run else None
+    head = f"{run['id']}  {_clock(began) if began else '<unknown>':<20}"
     if "ended" not in run:
-        return f"{run['container']}  {run['id']}  started {began}, runs"
+        return f"{head}  runs"
+    ran = f"ran {(_time(run['ended']) - began).total_seconds():.1f} s: " if began else ""
     reason = f" ({run['reason']})" if run["reason"] else ""
-    return (
-        f"{run['container']}  {run['id']}  started {began}, ended {_clock(_time(run['ended']))}: "
-        f"{exit_words(run['exitCode'])}{reason}"
-    )
+    return f"{head}  {ran}{exit_words(run['exitCode'])}{reason}"
 
 
 def exit_words(code: int) -> str:
@@ -168,4 +167,4 @@ def _time(text: str) -> datetime:
 
 
 def _clock(moment: datetime) -> str:
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # as in descriptions and logs

@@ -54,17 +54,18 @@ class ManifestFolder:
     def apply(self, raw: bytes, name: str, *, dry_run: bool = False) -> Applied:
         """Check a manifest, and write it if it is well. `name`: what to call the file where it is new.
 
-        Raises ManifestFolderError with every problem, one a line, and OSError.
+        Raises ManifestFolderError with every warning and problem, one a line, and OSError.
         """
         self._require_folder()
         if _FILE_NAME.fullmatch(name) is None:
             raise ManifestFolderError(f"expected letters, digits, '.', '_' and '-' in the file's name, got {name!r}")
-        found = self._parse(raw, self._path / name)
+        found = self._parse(raw, Path(name))  # as who wrote it knows it: there is no such file in the folder yet
         if found.problems:
-            raise ManifestFolderError("\n".join(map(str, found.problems)))
+            # A field that is not known is often the one that is missed.
+            told = [f"{warning} (warning)" for warning in found.warnings]
+            raise ManifestFolderError("\n".join([*told, *map(str, found.problems)]))
         file = self._place(found, name)
-        if file.name != name:
-            found = self._parse(raw, file)  # of its name a pod's UID is made
+        found = self._parse(raw, file)  # of its path a pod's UID is made
         warnings = tuple(map(str, found.warnings))
         before = file.read_bytes() if file.exists() else None
         if not dry_run and before != raw:

@@ -104,6 +104,19 @@ def test_an_event_that_came_again_was_so_from_the_first_one_on() -> None:
     assert [segment.start for segment in timeline(told).segments] == [at(0), at(50)], "live, it is when it is"
 
 
+def test_a_back_off_before_a_kept_start_was_no_start() -> None:
+    told = [
+        entry(0, "phase", "Syncing"),
+        entry(1, "status", "Running"),
+        entry(1, "container", "Started", id="a"),
+        entry(2, "container", "Ended", id="a"),
+        entry(30, "event", "Pulled", count=2, firstSeen=at(0)),
+        entry(31, "container", "Started", id="b"),
+    ]
+    stages = [(segment.stage.word, segment.start) for segment in timeline(told, kept=True).segments]
+    assert stages == [("start", at(0)), ("not ready", at(1)), ("down", at(2)), ("start", at(30)), ("not ready", at(31))]
+
+
 def test_the_grace_is_the_one_that_counts_now() -> None:
     made = timeline([*START, entry(10, "phase", "Terminating", **KILL)])
     assert (made.grace, made.until, made.asked_by) == (30, at(45), ("manifest removed",))

@@ -370,7 +370,7 @@ async def test_a_layer_that_drips_is_given_up(tmp_path: Path, registry: Scripted
 
 async def test_a_host_that_is_not_there_is_told(pulls: PullFixture, registry: ScriptedRegistry) -> None:
     failure = await failure_of(pulls, "127.0.0.1:1/app:1")
-    assert str(failure).startswith("127.0.0.1:1/app:1: 127.0.0.1:1 cannot be reached: ")
+    assert str(failure) == "127.0.0.1:1/app:1: 127.0.0.1:1 cannot be reached: Connection refused"
     assert str(failure).endswith("Connection refused")
 
 

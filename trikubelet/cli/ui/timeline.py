@@ -131,7 +131,9 @@ class Timeline:
                 self.events = [*self.events, Happened(at, reason, str(entry["message"]))][-EVENTS:]
                 stage = _EVENTS.get(reason)
                 if stage is not None and self.stage in _NOT_UP and not self.running:
-                    self._go(stage, _time(entry.get("firstSeen", entry["at"])) if kept else at)
+                    # An image that is there is told at each start: only the last time is still news.
+                    since_the_first = kept and reason != "Pulled"
+                    self._go(stage, _time(entry.get("firstSeen", entry["at"])) if since_the_first else at)
             case "container", "Started":
                 self.running.add(entry["id"])
                 if self.stage in _NOT_UP:

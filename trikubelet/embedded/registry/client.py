@@ -7,6 +7,7 @@ often lie elsewhere) is followed without them and without the host's own headers
 from __future__ import annotations
 
 import json
+import os
 import random
 import ssl
 from collections.abc import Sequence
@@ -440,8 +441,14 @@ def _words(error: BaseException) -> str:
     causes = [
         cause for cause in _causes(error) if isinstance(cause, OSError) and not isinstance(cause, httpx.HTTPError)
     ]
-    words = [cause.strerror or str(cause) for cause in causes if cause.strerror or str(cause)]
+    words = [said for cause in causes if (said := _said(cause))]
     return _shortened(words[-1] if words else str(error) or type(error).__name__)
+
+
+def _said(cause: OSError) -> str:
+    if cause.errno and (isinstance(cause, ConnectionError) or type(cause) is OSError):
+        return os.strerror(cause.errno)  # its own text may have the address as Python writes it
+    return cause.strerror or str(cause)
 
 
 def _token_in(body: bytes) -> str:
