@@ -218,6 +218,8 @@ class Lifecycle:
         async with record.changing:
             self.inventory.sandboxes[record.id] = record
             try:
+                if record.first_container:
+                    request = {**request, "first": self._first_container(record)}
                 with trio.CancelScope(shield=True):  # bounded: a request has a deadline
                     await self.keeper.request("sandbox_start", **request)
                 self._held.add(record.id)
@@ -235,6 +237,13 @@ class Lifecycle:
             record.ready = True
         self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_CREATED_EVENT)
         self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_STARTED_EVENT)
+
+    def _first_container(self, record: SandboxRecord) -> dict[str, str]:
+        """What the keeper needs for a process that is ready to become it, whose folder is made here. Raises OSError."""
+        folder = self._store.container_folder(record.first_container)
+        folder.mkdir()
+        parent = record.config.linux.cgroup_parent
+        return {"container": record.first_container, "directory": str(folder), "cgroup_parent": parent}
 
     async def _attach(self, record: SandboxRecord, network: SandboxNetwork) -> None:
         network.attachment = await self.networks.attach(network, self.inventory.sandboxes.values())
@@ -254,6 +263,8 @@ class Lifecycle:
         if not scope.cancelled_caught:
             del self.inventory.sandboxes[record.id]
             self._store.set_aside(self._store.sandbox_folder(record.id))
+            if record.first_container:
+                self._store.set_aside(self._store.container_folder(record.first_container))
 
     async def _release(self, record: SandboxRecord) -> None:
         """Detach the pod's network and let its namespaces go; idempotent. Whoever calls holds `record.changing`."""
@@ -319,6 +330,8 @@ class Lifecycle:
             return
         self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_DELETED_EVENT)
         await self._delete(self._store.sandbox_folder(record.id))
+        if record.first_container:
+            await self._delete(self._store.container_folder(record.first_container))
 
     # -- containers --------------------------------------------------------------------------------------------------
 
@@ -326,6 +339,9 @@ class Lifecycle:
         """Record it, before anything waits, and have the keeper make it ready. Raises OSError."""
         self._store.save_container(record)
         self.inventory.containers[record.id] = record
+        sandbox = self.inventory.sandboxes[record.sandbox_id]
+        if sandbox.first_container == record.id:
+            sandbox.first_container = ""
         self._emit(record, v1.ContainerEventType.CONTAINER_CREATED_EVENT)
         if self.abilities is not None and self.abilities.creates:
             await self.keeper.tell("create", spec=record.spec)

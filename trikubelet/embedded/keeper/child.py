@@ -22,6 +22,7 @@ import termios
 
 from trikubelet.embedded.keeper import capabilities, identity, landlock, linux, reaper, rootfs
 from trikubelet.embedded.keeper import context as contexts
+from trikubelet.embedded.keeper.cgroups import write_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ def become(channel: socket.socket, machine: Machine, *, born_in_cgroup: bool) ->
     """Become the container or command that the keeper tells at the other end of `channel`."""
     try:
         told = contexts.receive(channel)
-        if told is not None:
+        if told is not None and told[0] is None:
+            _take_place(told[1], born_in_cgroup=born_in_cgroup)
+            told = contexts.receive(channel)
+        if told is not None and told[0] is not None:
             spec, context = told
             context.machine, context.report = machine, channel.detach()
             if context.pid_namespace is not None:
@@ -59,6 +63,17 @@ def become(channel: socket.socket, machine: Machine, *, born_in_cgroup: bool) ->
             run(spec, context, born_in_cgroup=born_in_cgroup)
     finally:
         os._exit(127)
+
+
+def _take_place(context: ChildContext, *, born_in_cgroup: bool) -> None:
+    """What can be done for a container of which nothing is known but its pod and its cgroup. Raises OSError."""
+    _reset_signals()
+    if context.cgroup is not None:
+        context.cgroup.join(born_inside=born_in_cgroup)
+    os.setsid()
+    for descriptor, flag in context.namespaces:
+        linux.setns(descriptor, flag)
+        os.close(descriptor)
 
 
 def _go_in(spec: dict[str, Any], context: ChildContext, namespace: int, *, born_in_cgroup: bool) -> None:
@@ -112,13 +127,14 @@ def run(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) ->
     try:
         has_entered = context.executable is not None
         if not has_entered:
-            _reset_signals()
+            if not context.is_placed:
+                _reset_signals()
             _find_place(spec, context, born_in_cgroup=born_in_cgroup)
-        if context.status_channel is None:
-            os.setsid()
-        else:
+        if context.status_channel is not None:
             program, stays = context.machine.program, context.reaper_keeps_orphans
             reaper.split(program, context.status_channel, keeps_orphans=stays)
+        elif not context.is_placed:
+            os.setsid()
         if not has_entered:
             _prepare(spec, context, among_others=False)
         _become_program(spec, context)
@@ -153,7 +169,9 @@ def _find_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: 
     if spec.get("apparmor"):  # absent in what an older agent wrote
         context.processes = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     context.stage = "cgroup"
-    if context.cgroup is not None:
+    if context.oom_score is not None:
+        _set_oom_score(context.oom_score)
+    if context.cgroup is not None and not context.is_placed:
         context.cgroup.join(born_inside=born_in_cgroup)
     if context.target is None:
         _make(spec, context)
@@ -166,6 +184,13 @@ def _find_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: 
     context.stage = "user"
     context.user = identity.resolve(spec["user"])
     context.folder = _working_folder(spec["cwd"], context.machine.isolated)
+
+
+def _set_oom_score(score: int) -> None:
+    try:
+        write_file("/proc/self/oom_score_adj", str(score))
+    except OSError:
+        return  # as in the template: a container that is killed a little earlier is better than none
 
 
 def _make(spec: dict[str, Any], context: ChildContext) -> None:

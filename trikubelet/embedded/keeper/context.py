@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _DESCRIPTORS = ("shared_memory", "proc", "proc_of", "pid_namespace", "target", "status_channel", "birth")
 _LARGEST_INLINE = 48 * 1024
 _IN_MEMFD = b"in a memfd"
-_VALUES = ("reaper_keeps_orphans", "namespace_flags", "waits")
+_VALUES = ("reaper_keeps_orphans", "namespace_flags", "waits", "is_placed", "oom_score")
 
 
 class Machine:
@@ -80,7 +80,7 @@ class ChildContext:
 
     def __init__(
         self,
-        streams: tuple[int, int, int],
+        streams: tuple[int, ...],
         *,
         cgroup: ContainerCgroup | None,
         reaper_keeps_orphans: bool,
@@ -92,9 +92,11 @@ class ChildContext:
         target: int | None = None,
         namespace_flags: int = 0,
         waits: bool = False,
+        is_placed: bool = False,
+        oom_score: int | None = None,
     ) -> None:
         self.streams = streams
-        """stdin, stdout and stderr."""
+        """stdin, stdout and stderr; none as long as the specification is not there."""
         self.cgroup = cgroup
         self.reaper_keeps_orphans = reaper_keeps_orphans
         """Whether the reaper stays for what the command leaves behind, or hands that to the container's init."""
@@ -114,6 +116,10 @@ class ChildContext:
         """pidfd of the container whose namespaces a command enters; None: this is the container."""
         self.waits = waits
         """Whether it is to be told before it executes its program."""
+        self.is_placed = is_placed
+        """Whether it was forked before its specification was there, and is in its cgroup and namespaces already."""
+        self.oom_score = oom_score
+        """What it has to set itself; None: it was forked with the right one."""
         self.status_channel: int | None = None
         """Where a reaper tells the command's exit status; None: no reaper."""
         self.birth: int | None = None
@@ -136,8 +142,11 @@ class ChildContext:
         """Whether the filter has been loaded."""
 
 
-def send(channel: socket.socket, spec: dict[str, Any], context: ChildContext) -> None:
-    """Tell a process that is about to be forked. Does not wait; raises OSError."""
+def send(channel: socket.socket, spec: dict[str, Any] | None, context: ChildContext) -> None:
+    """Tell a process, which may be about to be forked. Does not wait; raises OSError.
+
+    Without a specification: only where it is to be until it is told the rest.
+    """
     handed: dict[int, int] = {}  # the place of each descriptor among those that go along
 
     def place(descriptor: int) -> int:
@@ -165,7 +174,7 @@ def send(channel: socket.socket, spec: dict[str, Any], context: ChildContext) ->
         channel.sendmsg([_IN_MEMFD], protocol.ancillary([*handed, file.fileno()]), socket.MSG_DONTWAIT)
 
 
-def receive(channel: socket.socket) -> tuple[dict[str, Any], ChildContext] | None:
+def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, ChildContext] | None:
     """In the forked process; None when the keeper is gone."""
     payload, received = protocol.receive(channel, _LARGEST_INLINE)
     if not payload:
@@ -175,10 +184,9 @@ def receive(channel: socket.socket) -> tuple[dict[str, Any], ChildContext] | Non
             file.seek(0)
             payload = file.read()
     message = marshal.loads(payload)
-    stdin, stdout, stderr = (received[place] for place in message["streams"])
     group = message["cgroup"]
     context = ChildContext(
-        (stdin, stdout, stderr),
+        tuple(received[place] for place in message["streams"]),
         cgroup=None if group is None else ContainerCgroup(*group),
         reaper_keeps_orphans=message["reaper_keeps_orphans"],
         namespaces=[(received[place], flag) for place, flag in message["namespaces"]],
