@@ -187,9 +187,13 @@ async def test_a_start_that_is_refused_leaves_no_descriptor(isolating: Node) -> 
     await wait_for_descriptors(before, node.keeper_pid())
 
 
+def folders(node: Node) -> list[str]:
+    return [path.name for path in (node.runtime.root / "containers").iterdir()]
+
+
 async def expected(node: Node) -> tuple[str, int]:
     """The id that the first container of the only pod will have, and the process that waits for its specification."""
-    (container,) = os.listdir(node.runtime.root / "containers")
+    (container,) = folders(node)
     return container, await waiting(node, container)
 
 
@@ -240,7 +244,7 @@ async def test_of_a_pod_without_containers_nothing_is_left(expecting: Node) -> N
     assert not is_alive(pid)
     assert cgroups_with(container) == []
     await node.cri.remove_pod_sandbox(v1.RemovePodSandboxRequest(pod_sandbox_id=sandbox))
-    assert os.listdir(node.runtime.root / "containers") == []
+    assert folders(node) == []
 
 
 async def test_of_a_killed_keeper_nothing_that_is_expected_is_left(expecting: Node) -> None:
@@ -252,16 +256,16 @@ async def test_of_a_killed_keeper_nothing_that_is_expected_is_left(expecting: No
     await wait_until(lambda: node.keeper_pid() != keeper, "there is another one")
     await node.cri.remove_pod_sandbox(v1.RemovePodSandboxRequest(pod_sandbox_id=sandbox))
     assert cgroups_with(container) == []
-    assert os.listdir(node.runtime.root / "containers") == []
+    assert folders(node) == []
 
 
 async def test_of_an_agent_that_has_gone_nothing_that_is_expected_is_left(tmp_path: Path) -> None:
     async with running_node(tmp_path / "runtime", tmp_path / "logs") as node:
         needs_isolation(node)
         await node.sandbox()
-        made = os.listdir(node.runtime.root / "containers")
+        made = folders(node)
     async with running_node(tmp_path / "runtime", tmp_path / "logs") as node:
         await wait_until(lambda: not any(map(cgroups_with, made)), "the keeper has given it up")
-        assert os.listdir(node.runtime.root / "containers") == []
+        assert folders(node) == []
         await node.remove_everything()
         assert await node.runtime.shutdown()

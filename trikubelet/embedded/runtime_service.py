@@ -46,7 +46,6 @@ from trikubelet.embedded.sandbox_files import (
     expects_container,
     pod_network_spec,
     sandbox_request,
-    write_sandbox_files,
 )
 from trikubelet.embedded.stream_calls import StreamCalls, StreamRequestError
 from trikubelet.embedded.streaming_server import NotServingError, StreamingServer, TooManyTokensError
@@ -201,7 +200,6 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             request = sandbox_request(record.id, config, own_network=own_network, all_groups=as_root)
             if as_root and expects_container(config):
                 record.first_container = secrets.token_hex(32)
-            write_sandbox_files(self._store.sandbox_folder(record.id), config, own_network=own_network)
             await self._lifecycle.run_sandbox(record, request)
         return v1.RunPodSandboxResponse(pod_sandbox_id=record.id)
 
