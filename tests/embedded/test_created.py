@@ -233,6 +233,7 @@ async def test_a_first_container_whose_process_was_killed_gets_another(expecting
     sandbox = await node.sandbox()
     _, pid = await expected(node)
     os.kill(pid, signal.SIGKILL)
+    await wait_until(lambda: not is_alive(pid), "it has ended, whether the keeper knows or not")
     assert (await node.run(sandbox, ["sh", "-c", "exit 7"])).exit_code == 7
 
 

@@ -20,7 +20,7 @@ import socket
 import stat
 import termios
 
-from trikubelet.embedded.keeper import capabilities, identity, landlock, linux, reaper, rootfs
+from trikubelet.embedded.keeper import capabilities, identity, kernel_files, landlock, linux, reaper, rootfs
 from trikubelet.embedded.keeper import context as contexts
 from trikubelet.embedded.keeper.cgroups import write_file
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from trikubelet.embedded.keeper.context import ChildContext, Machine
+    from trikubelet.embedded.keeper.kernel_files import KernelFiles
 
 START = b"start"
 """What the keeper tells a process that waits for it."""
@@ -52,11 +53,13 @@ def become(channel: socket.socket, machine: Machine, *, born_in_cgroup: bool) ->
     """Become the container or command that the keeper tells at the other end of `channel`."""
     try:
         told = contexts.receive(channel)
-        if told is not None and told[0] is None:
-            _take_place(told[1], born_in_cgroup=born_in_cgroup)
+        prepared = None
+        if told is not None and told[1].is_expected:
+            prepared = _take_place(*told, born_in_cgroup=born_in_cgroup)
             told = contexts.receive(channel)
-        if told is not None and told[0] is not None:
+        if told is not None:
             spec, context = told
+            context.prepared = prepared
             context.machine, context.report = machine, channel.detach()
             if context.pid_namespace is not None:
                 _go_in(spec, context, context.pid_namespace, born_in_cgroup=born_in_cgroup)
@@ -65,7 +68,7 @@ def become(channel: socket.socket, machine: Machine, *, born_in_cgroup: bool) ->
         os._exit(127)
 
 
-def _take_place(context: ChildContext, *, born_in_cgroup: bool) -> None:
+def _take_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) -> KernelFiles:
     """What can be done for a container of which nothing is known but its pod and its cgroup. Raises OSError."""
     _reset_signals()
     if context.cgroup is not None:
@@ -74,6 +77,8 @@ def _take_place(context: ChildContext, *, born_in_cgroup: bool) -> None:
     for descriptor, flag in context.namespaces:
         linux.setns(descriptor, flag)
         os.close(descriptor)
+    rootfs.make_folders(spec["directory"])
+    return kernel_files.expected(context.shared_memory, {} if context.cgroup is None else context.cgroup.views)
 
 
 def _go_in(spec: dict[str, Any], context: ChildContext, namespace: int, *, born_in_cgroup: bool) -> None:
@@ -127,13 +132,13 @@ def run(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) ->
     try:
         has_entered = context.executable is not None
         if not has_entered:
-            if not context.is_placed:
+            if context.prepared is None:
                 _reset_signals()
             _find_place(spec, context, born_in_cgroup=born_in_cgroup)
         if context.status_channel is not None:
             program, stays = context.machine.program, context.reaper_keeps_orphans
             reaper.split(program, context.status_channel, keeps_orphans=stays)
-        elif not context.is_placed:
+        elif context.prepared is None:
             os.setsid()
         if not has_entered:
             _prepare(spec, context, among_others=False)
@@ -171,7 +176,7 @@ def _find_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: 
     context.stage = "cgroup"
     if context.oom_score is not None:
         _set_oom_score(context.oom_score)
-    if context.cgroup is not None and not context.is_placed:
+    if context.cgroup is not None and context.prepared is None:
         context.cgroup.join(born_inside=born_in_cgroup)
     if context.target is None:
         _make(spec, context)
@@ -213,6 +218,7 @@ def _make(spec: dict[str, Any], context: ChildContext) -> None:
             proc=context.proc,
             proc_of=context.proc_of,
             cgroups={} if context.cgroup is None else context.cgroup.views,
+            prepared=context.prepared,
         ).build()
 
 

@@ -130,14 +130,15 @@ class Container:
             self._clean_up()
             raise StartError(str(error)) from None
 
-    def expect(self, namespaces: list[tuple[int, int]]) -> None:
+    def expect(self, namespaces: list[tuple[int, int]], shared_memory: int | None) -> None:
         """Have it forked before its specification is there: `spec` has only what `expected_spec` says.
 
         Raises StartError with nothing left behind.
         """
         try:
             self._make_cgroup()
-            self.process.spawn(None, self._context((), namespaces=namespaces), fresh=True, with_reaper=self.with_reaper)
+            context = self._context((), namespaces=namespaces, shared_memory=shared_memory, is_expected=True)
+            self.process.spawn(self.spec, context, fresh=True, with_reaper=self.with_reaper)
         except OSError as error:
             self._clean_up()
             raise StartError(str(error)) from None
@@ -155,7 +156,7 @@ class Container:
             spec[name] == value for name, value in self.spec.items() if name != "resources"
         )
 
-    def specify(self, spec: dict[str, Any], shared_memory: int | None) -> None:
+    def specify(self, spec: dict[str, Any]) -> None:
         """Tell an expected one what it is to become. Raises StartError, after which it is of no use."""
         expected, self.spec = self.spec, _sharing_filter(spec)
         try:
@@ -164,9 +165,7 @@ class Container:
             streams = self._open_streams()
             try:
                 score = spec["oom_score_adj"] or 0
-                self.process.tell(
-                    spec, self._context(streams, shared_memory=shared_memory, is_placed=True, oom_score=score)
-                )
+                self.process.tell(spec, self._context(streams, oom_score=score))
             finally:
                 for descriptor in streams:
                     os.close(descriptor)

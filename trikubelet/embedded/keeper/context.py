@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from trikubelet.embedded.keeper import identity
+    from trikubelet.embedded.keeper.kernel_files import KernelFiles
 
 _DESCRIPTORS = ("shared_memory", "proc", "proc_of", "pid_namespace", "target", "status_channel", "birth")
 _LARGEST_INLINE = 48 * 1024
 _IN_MEMFD = b"in a memfd"
-_VALUES = ("reaper_keeps_orphans", "namespace_flags", "waits", "is_placed", "oom_score")
+_VALUES = ("reaper_keeps_orphans", "namespace_flags", "waits", "is_expected", "oom_score")
 
 
 class Machine:
@@ -69,6 +70,7 @@ class ChildContext:
         "machine",
         "may_gain",
         "namespaces",
+        "prepared",
         "processes",
         "report",
         "stage",
@@ -92,7 +94,7 @@ class ChildContext:
         target: int | None = None,
         namespace_flags: int = 0,
         waits: bool = False,
-        is_placed: bool = False,
+        is_expected: bool = False,
         oom_score: int | None = None,
     ) -> None:
         self.streams = streams
@@ -116,8 +118,8 @@ class ChildContext:
         """pidfd of the container whose namespaces a command enters; None: this is the container."""
         self.waits = waits
         """Whether it is to be told before it executes its program."""
-        self.is_placed = is_placed
-        """Whether it was forked before its specification was there, and is in its cgroup and namespaces already."""
+        self.is_expected = is_expected
+        """Whether the specification is yet to come: what comes with this has no more than `expected_spec` says."""
         self.oom_score = oom_score
         """What it has to set itself; None: it was forked with the right one."""
         self.status_channel: int | None = None
@@ -136,17 +138,16 @@ class ChildContext:
         self.executable: str | None = None
         """What it will execute, when only that is left to be done."""
         self.environment: dict[str, str] = {}
+        self.prepared: KernelFiles | None = None
+        """Mounts that were taken before the specification was there."""
         self.may_gain = True
         """Whether the program may gain privileges by executing another."""
         self.is_filtered = False
         """Whether the filter has been loaded."""
 
 
-def send(channel: socket.socket, spec: dict[str, Any] | None, context: ChildContext) -> None:
-    """Tell a process, which may be about to be forked. Does not wait; raises OSError.
-
-    Without a specification: only where it is to be until it is told the rest.
-    """
+def send(channel: socket.socket, spec: dict[str, Any], context: ChildContext) -> None:
+    """Tell a process, which may be about to be forked. Does not wait; raises OSError."""
     handed: dict[int, int] = {}  # the place of each descriptor among those that go along
 
     def place(descriptor: int) -> int:
@@ -174,7 +175,7 @@ def send(channel: socket.socket, spec: dict[str, Any] | None, context: ChildCont
         channel.sendmsg([_IN_MEMFD], protocol.ancillary([*handed, file.fileno()]), socket.MSG_DONTWAIT)
 
 
-def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, ChildContext] | None:
+def receive(channel: socket.socket) -> tuple[dict[str, Any], ChildContext] | None:
     """In the forked process; None when the keeper is gone."""
     payload, received = protocol.receive(channel, _LARGEST_INLINE)
     if not payload:

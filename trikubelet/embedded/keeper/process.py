@@ -82,10 +82,10 @@ class Process:
         self._child_pidfd = -1
         self.pidfd = -1
 
-    def spawn(self, spec: dict[str, Any] | None, context: ChildContext, *, fresh: bool, with_reaper: bool) -> None:
+    def spawn(self, spec: dict[str, Any], context: ChildContext, *, fresh: bool, with_reaper: bool) -> None:
         """Have forked what `spec` and `context` describe. Raises OSError, with nothing left behind.
 
-        Without a specification it is told that later, by `tell`.
+        One that is expected is told the rest later, by `tell`.
         """
         self._report, report = _pair(with_credentials=True)
         theirs = [report]
@@ -99,7 +99,7 @@ class Process:
             context.birth = birth.fileno()
         try:
             contexts.send(self._report, spec, context)
-            oom_score = None if spec is None else spec["oom_score_adj"] or 0
+            oom_score = None if context.is_expected else spec["oom_score_adj"] or 0
             self._forker.start(
                 "container", report, self._forked, fresh=fresh, cgroup=context.cgroup, oom_score=oom_score
             )

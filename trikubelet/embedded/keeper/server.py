@@ -211,7 +211,7 @@ class Server:
         """What fails here is done by `create`."""
         container = self._new_container(spec)
         try:
-            container.expect(sandbox.namespaces)
+            container.expect(sandbox.namespaces, sandbox.shared_memory)
         except StartError as error:
             log(f"container {container.id}: cannot be expected: {error}")
             return
@@ -267,7 +267,7 @@ class Server:
         created.limit = self._loop.after(_CREATED_FOR, container.discard)
         if container.can_become(spec):
             try:
-                container.specify(spec, sandbox.shared_memory)
+                container.specify(spec)
             except StartError as error:
                 log(f"container {container.id}: cannot be created before its start: {error}")
             else:
