@@ -12,6 +12,7 @@ import pytest
 from tests.cgroup_folders import cgroups_with
 from tests.embedded.escapes.attack import needs_isolation, start_fails
 from tests.embedded.runtime_node import descriptors, is_alive, running_node, wait_for_descriptors, wait_until
+from trikubelet.embedded.keeper.server import MOST_EXPECTED
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
@@ -270,3 +271,11 @@ async def test_of_an_agent_that_has_gone_nothing_that_is_expected_is_left(tmp_pa
         assert folders(node) == []
         await node.remove_everything()
         assert await node.runtime.shutdown()
+
+
+async def test_no_more_processes_are_expected_than_a_node_has_memory_for(expecting: Node) -> None:
+    node = expecting
+    sandboxes = [await node.sandbox(f"pod-{number}") for number in range(MOST_EXPECTED + 2)]
+    assert sum(bool(cgroup_processes(container)) for container in folders(node)) <= MOST_EXPECTED
+    for sandbox in (sandboxes[-1], sandboxes[0]):
+        assert (await node.run(sandbox, ["sh", "-c", "exit 7"])).exit_code == 7

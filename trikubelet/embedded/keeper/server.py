@@ -50,6 +50,8 @@ _LOOK_AT_ROOT_EVERY = 2.0
 _IDLE_LIMIT = 60.0
 _CREATED_FOR = 10.0
 """Seconds for which a container that is not started keeps a process ready; its start takes longer then."""
+MOST_EXPECTED = 16
+"""Containers of which nothing is known, at a time: each is a process of some 1 MiB, which may wait for its image."""
 
 
 class RequestError(Exception):
@@ -203,9 +205,12 @@ class Server:
             raise RequestError("start", f"namespaces of the pod: {error}") from None
         connection.reply(message["id"], {})
         # Absent in what an older agent asks for. Elsewhere a process may not set its OOM score itself.
-        if message.get("first") and self._environment.abilities.mode == "root":
+        if message.get("first") and self._environment.abilities.mode == "root" and self._may_expect():
             self._expect(connection, expected_spec(sandbox=sandbox.id, **message["first"]), sandbox)
         return None
+
+    def _may_expect(self) -> bool:
+        return sum(created.container.is_expected for created in self._created.values()) < MOST_EXPECTED
 
     def _expect(self, connection: Connection, spec: Message, sandbox: Sandbox) -> None:
         """What fails here is done by `create`."""
