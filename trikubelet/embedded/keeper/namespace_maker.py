@@ -62,6 +62,8 @@ class NamespaceMaker:
         self._stays = stays
         self._ahead = False
         """Whether an answer waits, or is about to: the usual namespaces of a pod that is yet to come."""
+        self._ready: list[int] = []
+        """Those, when they had to be received because of another pod."""
         self._channel: socket.socket | None = None
         self._pid = 0
         self._pidfd = -1
@@ -81,7 +83,7 @@ class NamespaceMaker:
         return made
 
     def _make_ahead(self) -> None:
-        if self._channel is not None and not self._ahead:
+        if self._channel is not None and not self._ahead and not self._ready:
             request = {"names": _USUAL, "hostname": "", "sysctls": {}}
             try:
                 self._channel.send(json.dumps(request).encode())
@@ -91,10 +93,14 @@ class NamespaceMaker:
 
     def _take_ahead(self) -> list[int]:
         """What was made ahead; nothing if there is none, or it could not be made."""
-        if self._channel is None or not self._ahead:
-            return []
-        answer, made = self._receive(self._channel)
-        return made if answer == _MADE else []
+        self._receive_ahead()
+        made, self._ready = self._ready, []
+        return made
+
+    def _receive_ahead(self) -> None:
+        if self._channel is not None and self._ahead:
+            answer, made = self._receive(self._channel)
+            self._ready = made if answer == _MADE else []
 
     def open_socket(self, network: int, family: int, kind: int, protocol: int) -> int:
         """The descriptor of a new socket in a network namespace, not blocking. Raises OSError."""
@@ -103,8 +109,7 @@ class NamespaceMaker:
 
     def _ask(self, request: dict[str, Any], *descriptors: int) -> list[int]:
         """One that ended after an earlier request, or was killed, is replaced."""
-        for descriptor in self._take_ahead():  # answers come in order
-            os.close(descriptor)
+        self._receive_ahead()  # answers come in order
         payload = json.dumps(request).encode()
         answer, made = self._exchange(payload, descriptors)
         if not answer:
