@@ -204,12 +204,7 @@ def _make(spec: dict[str, Any], context: ChildContext) -> None:
         context.cgroup.confine_devices([device["rule"] for device in spec["devices"]])
     if context.machine.isolated:
         context.stage = "namespaces"
-        linux.unshare(linux.CLONE_NEWNS | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
-        for descriptor, flag in context.namespaces:
-            linux.setns(descriptor, flag)
-            os.close(descriptor)
-        context.stage = "root filesystem"
-        rootfs.RootBuilder(
+        builder = rootfs.RootBuilder(
             spec,
             in_user_namespace=context.machine.in_user_namespace,
             own_network=bool(context.namespace_flags & linux.CLONE_NEWNET),
@@ -219,7 +214,14 @@ def _make(spec: dict[str, Any], context: ChildContext) -> None:
             proc_of=context.proc_of,
             cgroups={} if context.cgroup is None else context.cgroup.views,
             prepared=context.prepared,
-        ).build()
+        )
+        wanted = linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0
+        linux.unshare(wanted if builder.is_apart else wanted | linux.CLONE_NEWNS)
+        for descriptor, flag in context.namespaces:
+            linux.setns(descriptor, flag)
+            os.close(descriptor)
+        context.stage = "root filesystem"
+        builder.build()
 
 
 def _prepare(spec: dict[str, Any], context: ChildContext, *, among_others: bool) -> tuple[int, int]:

@@ -11,13 +11,15 @@ from trikubelet.embedded.keeper import linux, other_mounts
 class KernelFiles:
     """Detached mounts, each None where the container has something else at that place."""
 
-    __slots__ = ("cgroups", "proc", "shared_memory", "sys")
+    __slots__ = ("cgroups", "namespace", "proc", "shared_memory", "sys")
 
     def __init__(self, proc: int | None = None, sys: int | None = None, shared_memory: int | None = None) -> None:
         self.proc = proc
         self.sys = sys
         self.shared_memory = shared_memory
         """The pod's `/dev/shm`."""
+        self.namespace: int | None = None
+        """A mount namespace for the container, in which there is nothing of the machine; None: it gets a copy."""
         self.cgroups: dict[str, int] = {}
         """By the name below `/sys/fs/cgroup`, "" for that itself."""
 
@@ -38,5 +40,5 @@ def expected(shared_memory: int | None, cgroups: dict[str, str]) -> KernelFiles:
     # v2 as a whole is for privileged containers; others get a new mount of it.
     files.take_cgroups({name: folder for name, folder in cgroups.items() if name}, read_only=True)
     if shared_memory is not None:
-        files.shared_memory = other_mounts.take_root_of(shared_memory)
+        files.shared_memory, files.namespace = other_mounts.take_copy_of(shared_memory)
     return files

@@ -10,6 +10,9 @@ The order matters:
    So is a new procfs: in a user namespace the kernel allows one only as long as the host's can be seen.
 2. The root is mounted (overlay: image layers below, this container's own changes above), `pivot_root(".", ".")` makes
    it ours, and the old one is let go at once: it lies on top of "/", where any `..` beyond the root would find it.
+   Or it never was there (`is_apart`): then the mount namespace has been made of the pod's, which holds one empty file
+   system, and that has the root on top. Nothing is mounted in the machine's namespace on the way: all that is taken
+   from there are detached copies.
 3. Everything else is mounted *within* the new root. A symlink in an image can only lead to another place in the
    container; the magic links of procfs, which lead anywhere, are refused (`open_without_magic`).
 
@@ -63,7 +66,10 @@ QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
 
 
 class RootBuilder:
-    """Builds the root of one container in the calling process, which must be in a mount namespace of its own."""
+    """Builds the root of one container in the calling process.
+
+    That must be in a mount namespace of its own, or, if it `is_apart`, in the machine's.
+    """
 
     def __init__(
         self,
@@ -111,17 +117,27 @@ class RootBuilder:
         self._hidden: list[str] = []
         """Of the host's files."""
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether it needs no copy of the machine's mounts. It does for volumes that show, or tell it, what is mounted
+        later, and for those that have to be mounted somewhere before a part of them can be taken."""
+        rootfs = self._spec["rootfs"]
+        return (
+            self._kernel.namespace is not None
+            and rootfs["overlay"]
+            and not rootfs["host"]
+            and len(rootfs["layers"]) <= overlays.MOST_DETACHED_LAYERS
+            and all(mount["propagation"] == "private" for mount in self._spec["mounts"])
+        )
+
     def build(self) -> None:
         """All of it. Raises OSError; the process is of no further use then."""
-        self._take_host_trees()
-        old_root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._mount_root()
-        self._take_listening_volumes()
-        linux.pivot_root(".", ".")
-        os.fchdir(old_root)
-        linux.unmount(".")
-        os.chdir("/")
-        os.close(old_root)
+        is_apart = self.is_apart
+        self._take_host_trees(is_apart=is_apart)
+        if is_apart:
+            self._enter_apart()
+        else:
+            self._enter_root()
         self._mount_kernel_files()
         for target, tree in self._host_trees:
             attach(tree, target, follow=False)
@@ -140,6 +156,28 @@ class RootBuilder:
             _make_read_only(path)
         if self._spec["rootfs"]["readonly"]:
             linux.set_mount_attributes("/", read_only=True)
+
+    def _enter_apart(self) -> None:
+        namespace = self._kernel.namespace
+        assert namespace is not None
+        root = overlays.detached_overlay(self._spec["rootfs"]["layers"], self._make_ready())
+        linux.setns(namespace, linux.CLONE_NEWNS)
+        place = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        linux.move_mount(root, place, "/")
+        os.fchdir(root)
+        os.chroot(".")
+        for descriptor in (namespace, place, root):
+            os.close(descriptor)
+
+    def _enter_root(self) -> None:
+        old_root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._mount_root()
+        self._take_listening_volumes()
+        linux.pivot_root(".", ".")
+        os.fchdir(old_root)
+        linux.unmount(".")
+        os.chdir("/")
+        os.close(old_root)
 
     # -- trees of the host ---------------------------------------------------------------------------------------
 
@@ -168,7 +206,7 @@ class RootBuilder:
         if "/dev/shm" in self._targets:
             self._kernel.shared_memory = None
 
-    def _take_host_trees(self) -> None:
+    def _take_host_trees(self, *, is_apart: bool) -> None:
         if self._is_prepared:
             self._leave_out_what_is_a_volume()
         else:
@@ -181,7 +219,8 @@ class RootBuilder:
                 os.makedirs(mount["source"], 0o755)
             if mount["propagation"] == "rshared":
                 self._shared.append((mount, linux.open_tree(mount["source"])))
-        linux.mount(None, "/", None, linux.MS_REC | linux.MS_SLAVE)
+        if not is_apart:
+            linux.mount(None, "/", None, linux.MS_REC | linux.MS_SLAVE)
         for mount in mounts:
             if mount["propagation"] == "image":
                 tree = image_volumes.take(mount["layers"], mount["sub_path"], f"{self._spec['directory']}/rootfs")
@@ -253,11 +292,8 @@ class RootBuilder:
 
     def _mount_root(self) -> None:
         """Mount the root on the container's own empty folder, and enter it."""
-        directory, layers = self._spec["directory"], self._spec["rootfs"]["layers"]
+        directory, layers = self._make_ready(), self._spec["rootfs"]["layers"]
         target = f"{directory}/rootfs"
-        if not self._is_prepared:
-            make_folders(directory)
-        os.chmod(f"{directory}/upper", stat.S_IMODE(os.stat(layers[-1]).st_mode))
         if self._spec["rootfs"]["host"] and self._in_user_namespace:
             overlays.mount_host_in_pieces(directory, target, overlay=self._spec["rootfs"]["overlay"])
         elif self._spec["rootfs"]["overlay"]:
@@ -266,6 +302,14 @@ class RootBuilder:
             linux.mount(layers[0], target, None, linux.MS_BIND | linux.MS_REC)
             linux.set_mount_attributes(target, read_only=True)
         os.chdir(target)
+
+    def _make_ready(self) -> str:
+        """The container's own folder."""
+        directory: str = self._spec["directory"]
+        if not self._is_prepared:
+            make_folders(directory)
+        os.chmod(f"{directory}/upper", stat.S_IMODE(os.stat(self._spec["rootfs"]["layers"][-1]).st_mode))
+        return directory
 
     # -- what every container has ----------------------------------------------------------------------------------
 
