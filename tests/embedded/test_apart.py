@@ -39,10 +39,6 @@ def by_id(lines: list[str]) -> dict[str, str]:
     return {line.split()[0]: line for line in lines}
 
 
-def volume(source: Path, **fields: object) -> v1.Mount:
-    return v1.Mount(container_path="/volume", host_path=str(source), **fields)
-
-
 @pytest.mark.parametrize("propagation", list(v1.MountPropagation))
 async def test_its_mounts_are_its_own_and_the_machines_stay_as_they_are(
     node: Node, image: str, tmp_path: Path, propagation: v1.MountPropagation
@@ -53,10 +49,11 @@ async def test_its_mounts_are_its_own_and_the_machines_stay_as_they_are(
     sandbox = await node.sandbox()
     container = await node.launch(
         sandbox,
-        ["sh", "-c", "echo mine > /own; echo ours > /dev/shm/shared; exec sleep 1000"],
+        ["sh", "-c", "echo mine > /own; echo ours > /dev/shm/shared; echo up; exec sleep 1000"],
         image=image,
-        mounts=[volume(source, propagation=propagation)],
+        mounts=[v1.Mount(container_path="/volume", host_path=str(source), propagation=propagation)],
     )
+    await node.wait_for_output(container, "up")
     after = mounts(node.keeper_pid())
     assert [line for line in after if str(tmp_path) in line] == []
     # Others may mount and unmount here meanwhile. What stays is as it was, shared or not.
@@ -109,8 +106,11 @@ print(*os.listdir("/"))
 async def test_who_leaves_its_root_comes_to_its_root_again(node: Node, image: str) -> None:
     """What lies under it, the pod's memory, is reached by no `..` and by no other way into its mount namespace."""
     container = await node.launch(
-        await node.sandbox(), ["sh", "-c", "echo mine > /own; echo > /dev/shm/below; exec sleep 1000"], image=image
+        await node.sandbox(),
+        ["sh", "-c", "echo mine > /own; echo > /dev/shm/below; echo up; exec sleep 1000"],
+        image=image,
     )
+    await node.wait_for_output(container, "up")
     found = await trio.run_process([sys.executable, "-c", LEAVE, str(node.pid(container))], capture_stdout=True)
     names = found.stdout.split()
     assert b"own" in names
