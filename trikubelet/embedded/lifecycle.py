@@ -360,6 +360,7 @@ class Lifecycle:
         if sandbox.first_container == record.id:
             sandbox.first_container = ""
         try:
+            self._store.container_folder(record.id).mkdir(exist_ok=True)
             if self.abilities is not None and self.abilities.creates:
                 await self.keeper.tell("create", spec=record.spec)
             if record.id not in self.inventory.containers:

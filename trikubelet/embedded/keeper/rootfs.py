@@ -405,9 +405,12 @@ class RootBuilder:
 
 
 def make_folders(directory: str) -> None:
-    """In a container's folder, for its root. Raises OSError."""
+    """In a container's folder, for its root. Raises OSError, also if that is gone: nobody would delete another one."""
     for name in FOLDERS[:3]:
-        os.makedirs(f"{directory}/{name}", exist_ok=True)
+        try:
+            os.mkdir(f"{directory}/{name}")
+        except FileExistsError:
+            continue
 
 
 def enter_new_root(folder: str, kind: str, flags: int, options: str | None = None) -> None:
