@@ -12,6 +12,7 @@ import pytest
 from tests.cgroup_folders import cgroups_with
 from tests.embedded.escapes.attack import needs_isolation, start_fails
 from tests.embedded.runtime_node import descriptors, is_alive, running_node, wait_for_descriptors, wait_until
+from trikubelet.embedded.keeper.server import MOST_EXPECTED
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
@@ -185,3 +186,96 @@ async def test_a_start_that_is_refused_leaves_no_descriptor(isolating: Node) -> 
     before = descriptors(node.keeper_pid())
     await start_fails(node, container, "exited")
     await wait_for_descriptors(before, node.keeper_pid())
+
+
+def folders(node: Node) -> list[str]:
+    return [path.name for path in (node.runtime.root / "containers").iterdir()]
+
+
+async def expected(node: Node) -> tuple[str, int]:
+    """The id that the first container of the only pod will have, and the process that waits for its specification."""
+    (container,) = folders(node)
+    return container, await waiting(node, container)
+
+
+@pytest.fixture
+async def expecting(isolating: Node) -> Node:
+    if isolating.cri.capabilities()["mode"] != "root":
+        pytest.skip("nothing is made before it is known what it is to be")
+    return isolating
+
+
+async def test_the_first_container_of_a_pod_becomes_a_process_that_was_there_before_it(expecting: Node) -> None:
+    node = expecting
+    sandbox = await node.sandbox()
+    name, pid = await expected(node)
+    container = await node.create(sandbox, ["sleep", "1000"])
+    await node.start(container)
+    assert (container, node.pid(container)) == (name, pid)
+    second = await node.launch(sandbox, ["sleep", "1000"])
+    assert second != name
+
+
+async def test_a_first_container_that_is_another_than_expected_gets_a_process_of_its_own(expecting: Node) -> None:
+    node = expecting
+    sandbox = await node.sandbox()
+    name, pid = await expected(node)
+    security = v1.LinuxContainerSecurityContext(privileged=True)
+    container = await node.create(sandbox, ["sh", "-c", "echo up; exec sleep 1000"], security=security)
+    await node.start(container)
+    assert container == name
+    assert node.pid(container) != pid
+    assert not is_alive(pid)
+    await node.wait_for_output(container, "up")
+
+
+async def test_a_first_container_whose_process_was_killed_gets_another(expecting: Node) -> None:
+    node = expecting
+    sandbox = await node.sandbox()
+    _, pid = await expected(node)
+    os.kill(pid, signal.SIGKILL)
+    await wait_until(lambda: not is_alive(pid), "it has ended, whether the keeper knows or not")
+    assert (await node.run(sandbox, ["sh", "-c", "exit 7"])).exit_code == 7
+
+
+async def test_of_a_pod_without_containers_nothing_is_left(expecting: Node) -> None:
+    node = expecting
+    sandbox = await node.sandbox()
+    container, pid = await expected(node)
+    await node.cri.stop_pod_sandbox(v1.StopPodSandboxRequest(pod_sandbox_id=sandbox))
+    assert not is_alive(pid)
+    assert cgroups_with(container) == []
+    await node.cri.remove_pod_sandbox(v1.RemovePodSandboxRequest(pod_sandbox_id=sandbox))
+    assert folders(node) == []
+
+
+async def test_of_a_killed_keeper_nothing_that_is_expected_is_left(expecting: Node) -> None:
+    node = expecting
+    sandbox = await node.sandbox()
+    (container, pid), keeper = await expected(node), node.keeper_pid()
+    os.kill(keeper, signal.SIGKILL)
+    await wait_until(lambda: not is_alive(pid), "it has gone with the keeper")
+    await wait_until(lambda: node.keeper_pid() != keeper, "there is another one")
+    await node.cri.remove_pod_sandbox(v1.RemovePodSandboxRequest(pod_sandbox_id=sandbox))
+    assert cgroups_with(container) == []
+    assert folders(node) == []
+
+
+async def test_of_an_agent_that_has_gone_nothing_that_is_expected_is_left(tmp_path: Path) -> None:
+    async with running_node(tmp_path / "runtime", tmp_path / "logs") as node:
+        needs_isolation(node)
+        await node.sandbox()
+        made = folders(node)
+    async with running_node(tmp_path / "runtime", tmp_path / "logs") as node:
+        await wait_until(lambda: not any(map(cgroups_with, made)), "the keeper has given it up")
+        assert folders(node) == []
+        await node.remove_everything()
+        assert await node.runtime.shutdown()
+
+
+async def test_no_more_processes_are_expected_than_a_node_has_memory_for(expecting: Node) -> None:
+    node = expecting
+    sandboxes = [await node.sandbox(f"pod-{number}") for number in range(MOST_EXPECTED + 2)]
+    assert sum(bool(cgroup_processes(container)) for container in folders(node)) <= MOST_EXPECTED
+    for sandbox in (sandboxes[-1], sandboxes[0]):
+        assert (await node.run(sandbox, ["sh", "-c", "exit 7"])).exit_code == 7

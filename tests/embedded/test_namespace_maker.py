@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
 from tests.embedded.runtime_node import children_named, is_alive, wait_until
+from trikubelet.embedded.keeper.namespace_maker import AHEAD_AFTER
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from tests.embedded.runtime_node import Node
@@ -73,3 +76,31 @@ async def test_it_goes_with_the_keeper(root_node: Node) -> None:
     await wait_until(lambda: not is_alive(maker), "it has ended")
     await wait_until(lambda: root_node.keeper_pid() != keeper, "there is another keeper")
     assert (await root_node.run(await root_node.sandbox("after"), ["true"])).exit_code == 0
+
+
+async def test_those_of_the_next_pod_on_the_machines_network_are_made_ahead(root_node: Node) -> None:
+    node, options = root_node, v1.NamespaceOption(network=v1.NamespaceMode.NODE, pid=v1.NamespaceMode.CONTAINER)
+    shown = set()
+
+    async def start(name: str) -> None:
+        sandbox = await node.sandbox(name, options=options)
+        script = "readlink /proc/self/ns/ipc; ls -A /dev/shm; : > /dev/shm/mine"
+        shown.add((await node.run(sandbox, ["sh", "-c", script])).out)
+
+    await start("first")
+    (maker,) = makers(node)
+    await trio.sleep(20 * AHEAD_AFTER)
+    os.kill(maker, signal.SIGSTOP)
+    try:
+        await start("second")  # without it
+    finally:
+        os.kill(maker, signal.SIGCONT)
+    await start("third")
+    own = await node.run(await node.sandbox("named", hostname="named"), ["hostname"])
+    assert own.out == "named\n"
+    await start("fourth")
+    assert len(shown) == 4
+    assert all("mine" not in text for text in shown)
+    os.kill(maker, signal.SIGKILL)
+    await start("fifth")
+    assert len(shown) == 5

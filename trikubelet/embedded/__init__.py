@@ -5,8 +5,8 @@ The story of a container, in order:
 1. The agent's gRPC call ends in `runtime_service.EmbeddedRuntimeService`, which keeps pod sandboxes and containers as
    small files (`records.py`) and turns a CRI configuration into a plain specification (`container_spec.py`).
 2. `keeper_client.py` hands that over a unix socket to the keeper (`keeper/`), one small process per runtime folder that
-   outlives the agent. It forks the container when that is created and lets it go at its start, is its parent, writes
-   its log, and records how it ended.
+   outlives the agent. It forks the container when that is created (a pod's first one with the pod) and lets it go at
+   its start, is its parent, writes its log, and records how it ended.
 3. Commands in it (`commands.py`, `exec_sync.py`), clients attached to it (`attachments.py`) and connections to its
    ports (`forwarding.py`) are descriptors shared with the keeper. `stream_calls.py` answers CRI's Exec, Attach and
    PortForward with URLs, `streaming_server.py` serves them, and `sessions.py` joins the two ends.

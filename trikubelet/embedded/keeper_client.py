@@ -199,19 +199,31 @@ class KeeperClient:
     def _kill_command(self) -> str:
         return f"`kill -9 {self._keeper_pid() or 'its pid'}`"
 
-    async def request(self, operation: str, descriptors: Sequence[int] = (), **fields: Any) -> dict[str, Any]:
-        """Ask, and wait for the answer.
+    async def request(
+        self,
+        operation: str,
+        descriptors: Sequence[int] = (),
+        *,
+        meanwhile: Callable[[], None] | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Ask, and wait for the answer. `meanwhile` is called as soon as it is asked; what it raises is raised.
 
         Raises KeeperError when refused, KeeperLostError when the keeper died meanwhile, and trio.TooSlowError after
         a minute. If this call is cancelled the keeper still does what it was asked.
         """
-        answer, descriptor = await self.request_descriptor(operation, descriptors, **fields)
+        answer, descriptor = await self.request_descriptor(operation, descriptors, meanwhile=meanwhile, **fields)
         if descriptor is not None:
             os.close(descriptor)
         return answer
 
     async def request_descriptor(
-        self, operation: str, descriptors: Sequence[int] = (), **fields: Any
+        self,
+        operation: str,
+        descriptors: Sequence[int] = (),
+        *,
+        meanwhile: Callable[[], None] | None = None,
+        **fields: Any,
     ) -> tuple[dict[str, Any], int | None]:
         """Ask as `request` does, for an answer that brings a descriptor, which is the caller's to close; or None."""
         with trio.fail_after(REQUEST_DEADLINE):
@@ -219,7 +231,7 @@ class KeeperClient:
                 await self._connected.wait()
             pending = _Pending(operation)
             try:
-                answer = await self._ask(pending, descriptors, fields)
+                answer = await self._ask(pending, descriptors, fields, meanwhile)
                 return answer, pending.descriptors.pop() if pending.descriptors else None
             finally:
                 pending.close()
@@ -314,7 +326,13 @@ class KeeperClient:
         for waiting in pending.values():
             waiting.done.set()
 
-    async def _ask(self, pending: _Pending, descriptors: Sequence[int], fields: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(
+        self,
+        pending: _Pending,
+        descriptors: Sequence[int],
+        fields: dict[str, Any],
+        meanwhile: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
         channel, operation = self._channel, pending.operation
         if channel is None:
             raise KeeperLostError(operation)
@@ -322,10 +340,13 @@ class KeeperClient:
         request = self._next_id
         self._pending[request] = pending
         try:
-            await self._send(channel, {"id": request, "op": operation, **fields}, list(descriptors))
+            try:
+                await self._send(channel, {"id": request, "op": operation, **fields}, list(descriptors))
+            except (OSError, trio.ClosedResourceError):
+                raise KeeperLostError(operation) from None
+            if meanwhile is not None:
+                meanwhile()
             await pending.done.wait()
-        except (OSError, trio.ClosedResourceError):
-            raise KeeperLostError(operation) from None
         finally:
             self._pending.pop(request, None)
         if pending.answer is None:

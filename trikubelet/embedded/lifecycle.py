@@ -6,6 +6,7 @@ runtime service change the rest. Every change of a record is followed by its CRI
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,7 @@ from trikubelet.embedded.records import (
     SandboxRecord,
     delete_tree,
 )
+from trikubelet.embedded.sandbox_files import write_sandbox_files
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
 
@@ -218,13 +220,9 @@ class Lifecycle:
         async with record.changing:
             self.inventory.sandboxes[record.id] = record
             try:
-                with trio.CancelScope(shield=True):  # bounded: a request has a deadline
-                    await self.keeper.request("sandbox_start", **request)
-                self._held.add(record.id)
-                if record.network is not None:
-                    record.network.phase = NetworkPhase.ATTACHING
-                self._store.save_network(record)  # first: a record without it is a pod on the machine's network
-                self._store.save_sandbox(record)
+                if record.first_container:
+                    request = {**request, "first": self._first_container(record)}
+                await self._make_namespaces(record, request)
                 if record.network is not None:
                     await self._attach(record, record.network)
                 if record.id not in self._held:
@@ -235,6 +233,34 @@ class Lifecycle:
             record.ready = True
         self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_CREATED_EVENT)
         self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_STARTED_EVENT)
+
+    async def _make_namespaces(self, record: SandboxRecord, request: dict[str, Any]) -> None:
+        """Have the keeper make them, and write down meanwhile what is to be: what of it is not, is taken down again."""
+        try:
+            with trio.CancelScope(shield=True):  # bounded: a request has a deadline
+                await self.keeper.request("sandbox_start", meanwhile=lambda: self._save_sandbox(record), **request)
+        except BaseException:
+            if record.network is not None:
+                record.network.phase = NetworkPhase.DETACHED
+            raise
+        self._held.add(record.id)
+
+    def _save_sandbox(self, record: SandboxRecord) -> None:
+        """Before its network is attached. Raises OSError."""
+        write_sandbox_files(
+            self._store.sandbox_folder(record.id), record.config, own_network=record.network is not None
+        )
+        if record.network is not None:
+            record.network.phase = NetworkPhase.ATTACHING
+        self._store.save_network(record)  # first: a record without it is a pod on the machine's network
+        self._store.save_sandbox(record)
+
+    def _first_container(self, record: SandboxRecord) -> dict[str, str]:
+        """What the keeper needs for a process that is ready to become it, whose folder is made here. Raises OSError."""
+        folder = self._store.container_folder(record.first_container)
+        folder.mkdir()
+        parent = record.config.linux.cgroup_parent
+        return {"container": record.first_container, "directory": str(folder), "cgroup_parent": parent}
 
     async def _attach(self, record: SandboxRecord, network: SandboxNetwork) -> None:
         network.attachment = await self.networks.attach(network, self.inventory.sandboxes.values())
@@ -254,6 +280,9 @@ class Lifecycle:
         if not scope.cancelled_caught:
             del self.inventory.sandboxes[record.id]
             self._store.set_aside(self._store.sandbox_folder(record.id))
+            if record.first_container:
+                self._store.set_aside(self._store.container_folder(record.first_container))
+            self.untidy.put(None)
 
     async def _release(self, record: SandboxRecord) -> None:
         """Detach the pod's network and let its namespaces go; idempotent. Whoever calls holds `record.changing`."""
@@ -319,16 +348,32 @@ class Lifecycle:
             return
         self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_DELETED_EVENT)
         await self._delete(self._store.sandbox_folder(record.id))
+        if record.first_container:
+            await self._delete(self._store.container_folder(record.first_container))
 
     # -- containers --------------------------------------------------------------------------------------------------
 
     async def create_container(self, record: ContainerRecord) -> None:
-        """Record it, before anything waits, and have the keeper make it ready. Raises OSError."""
-        self._store.save_container(record)
+        """Have the keeper make it ready, and record it meanwhile. Raises OSError, WrongStateError."""
         self.inventory.containers[record.id] = record
+        sandbox = self.inventory.sandboxes[record.sandbox_id]
+        if sandbox.first_container == record.id:
+            sandbox.first_container = ""
+        try:
+            self._store.container_folder(record.id).mkdir(exist_ok=True)
+            if self.abilities is not None and self.abilities.creates:
+                await self.keeper.tell("create", spec=record.spec)
+            if record.id not in self.inventory.containers:
+                raise WrongStateError(f"sandbox {record.sandbox_id} has been removed")
+            self._store.save_container(record)
+        except BaseException:
+            self.inventory.containers.pop(record.id, None)
+            with trio.move_on_after(_KILLED_WITHIN, shield=True), suppress(KeeperError, KeeperLostError):
+                await self.keeper.request("forget", container=record.id)
+            self._store.set_aside(self._store.container_folder(record.id))
+            self.untidy.put(None)
+            raise
         self._emit(record, v1.ContainerEventType.CONTAINER_CREATED_EVENT)
-        if self.abilities is not None and self.abilities.creates:
-            await self.keeper.tell("create", spec=record.spec)
 
     async def start_container(self, record: ContainerRecord) -> None:
         """Start it. Raises WrongStateError, StartFailedError, KeeperLostError.

@@ -139,6 +139,8 @@ class SandboxRecord:
     network: SandboxNetwork | None = None
     """None: it is on the machine's network, as all pods of earlier releases are."""
     ready: bool = False
+    first_container: str = ""
+    """The id that its first container gets, for which the keeper has a process; empty: it gets any."""
     changing: trio.Lock = attrs.field(factory=trio.Lock)
     """Held while it is made or stopped."""
 

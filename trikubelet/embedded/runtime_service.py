@@ -43,9 +43,9 @@ from trikubelet.embedded.records import (
 )
 from trikubelet.embedded.sandbox_files import (
     SandboxConfigError,
+    expects_container,
     pod_network_spec,
     sandbox_request,
-    write_sandbox_files,
 )
 from trikubelet.embedded.stream_calls import StreamCalls, StreamRequestError
 from trikubelet.embedded.streaming_server import NotServingError, StreamingServer, TooManyTokensError
@@ -196,9 +196,10 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             record.network = await self._network_for(record.id, config)
             own_network = record.network is not None
             abilities = self._lifecycle.abilities
-            all_groups = abilities is not None and abilities.mode == "root"
-            request = sandbox_request(record.id, config, own_network=own_network, all_groups=all_groups)
-            write_sandbox_files(self._store.sandbox_folder(record.id), config, own_network=own_network)
+            as_root = abilities is not None and abilities.mode == "root"
+            request = sandbox_request(record.id, config, own_network=own_network, all_groups=as_root)
+            if as_root and expects_container(config):
+                record.first_container = secrets.token_hex(32)
             await self._lifecycle.run_sandbox(record, request)
         return v1.RunPodSandboxResponse(pod_sandbox_id=record.id)
 
@@ -318,7 +319,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         abilities = self._lifecycle.abilities
         if abilities is None:
             raise KeeperLostError("create")
-        container_id = secrets.token_hex(32)
+        container_id = sandbox.first_container or secrets.token_hex(32)
         context = SpecContext(
             container_id=container_id,
             directory=self._store.container_folder(container_id),

@@ -65,6 +65,12 @@ def sandbox_request(
     }
 
 
+def expects_container(config: v1.PodSandboxConfig) -> bool:
+    """Whether a process can be made ready for the first container of the pod before that is known."""
+    security = config.linux.security_context
+    return security.namespace_options.pid == v1.NamespaceMode.CONTAINER and not security.privileged
+
+
 def pod_network_spec(sandbox_id: str, config: v1.PodSandboxConfig) -> PodNetworkSpec:
     """What a pod with a network of its own wants of it."""
     return PodNetworkSpec(

@@ -12,7 +12,8 @@ loop (`event_loop.py`) that must never block, because every container's output f
     context.py       what a forked process is told
     child.py         what it does until it becomes the container
     rootfs.py        … its mounts (overlays.py: its root; host_files.py: the machine's files that it may see;
-                     other_mounts.py: what it gets from the pod and from other containers)
+                     kernel_files.py: procfs and the like; other_mounts.py: what it gets from the pod and from other
+                     containers)
     identity.py      … its user and capabilities        reaper.py … its descendants
     reaper_program.py  the machine code that descendants' reapers execute
     reports.py       what comes back from a forked process, before it is believed

@@ -20,14 +20,16 @@ import socket
 import stat
 import termios
 
-from trikubelet.embedded.keeper import capabilities, identity, landlock, linux, reaper, rootfs
+from trikubelet.embedded.keeper import capabilities, identity, kernel_files, landlock, linux, reaper, rootfs
 from trikubelet.embedded.keeper import context as contexts
+from trikubelet.embedded.keeper.cgroups import write_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from trikubelet.embedded.keeper.context import ChildContext, Machine
+    from trikubelet.embedded.keeper.kernel_files import KernelFiles
 
 START = b"start"
 """What the keeper tells a process that waits for it."""
@@ -51,14 +53,32 @@ def become(channel: socket.socket, machine: Machine, *, born_in_cgroup: bool) ->
     """Become the container or command that the keeper tells at the other end of `channel`."""
     try:
         told = contexts.receive(channel)
+        prepared = None
+        if told is not None and told[1].is_expected:
+            prepared = _take_place(*told, born_in_cgroup=born_in_cgroup)
+            told = contexts.receive(channel)
         if told is not None:
             spec, context = told
+            context.prepared = prepared
             context.machine, context.report = machine, channel.detach()
             if context.pid_namespace is not None:
                 _go_in(spec, context, context.pid_namespace, born_in_cgroup=born_in_cgroup)
             run(spec, context, born_in_cgroup=born_in_cgroup)
     finally:
         os._exit(127)
+
+
+def _take_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) -> KernelFiles:
+    """What can be done for a container of which nothing is known but its pod and its cgroup. Raises OSError."""
+    _reset_signals()
+    if context.cgroup is not None:
+        context.cgroup.join(born_inside=born_in_cgroup)
+    os.setsid()
+    for descriptor, flag in context.namespaces:
+        linux.setns(descriptor, flag)
+        os.close(descriptor)
+    rootfs.make_folders(spec["directory"])
+    return kernel_files.expected(context.shared_memory, {} if context.cgroup is None else context.cgroup.views)
 
 
 def _go_in(spec: dict[str, Any], context: ChildContext, namespace: int, *, born_in_cgroup: bool) -> None:
@@ -112,13 +132,14 @@ def run(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) ->
     try:
         has_entered = context.executable is not None
         if not has_entered:
-            _reset_signals()
+            if context.prepared is None:
+                _reset_signals()
             _find_place(spec, context, born_in_cgroup=born_in_cgroup)
-        if context.status_channel is None:
-            os.setsid()
-        else:
+        if context.status_channel is not None:
             program, stays = context.machine.program, context.reaper_keeps_orphans
             reaper.split(program, context.status_channel, keeps_orphans=stays)
+        elif context.prepared is None:
+            os.setsid()
         if not has_entered:
             _prepare(spec, context, among_others=False)
         _become_program(spec, context)
@@ -153,7 +174,9 @@ def _find_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: 
     if spec.get("apparmor"):  # absent in what an older agent wrote
         context.processes = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     context.stage = "cgroup"
-    if context.cgroup is not None:
+    if context.oom_score is not None:
+        _set_oom_score(context.oom_score)
+    if context.cgroup is not None and context.prepared is None:
         context.cgroup.join(born_inside=born_in_cgroup)
     if context.target is None:
         _make(spec, context)
@@ -168,18 +191,20 @@ def _find_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: 
     context.folder = _working_folder(spec["cwd"], context.machine.isolated)
 
 
+def _set_oom_score(score: int) -> None:
+    try:
+        write_file("/proc/self/oom_score_adj", str(score))
+    except OSError:
+        return  # as in the template: a container that is killed a little earlier is better than none
+
+
 def _make(spec: dict[str, Any], context: ChildContext) -> None:
     """The container's own devices, mounts and root."""
     if context.cgroup is not None and not spec["privileged"]:
         context.cgroup.confine_devices([device["rule"] for device in spec["devices"]])
     if context.machine.isolated:
         context.stage = "namespaces"
-        linux.unshare(linux.CLONE_NEWNS | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
-        for descriptor, flag in context.namespaces:
-            linux.setns(descriptor, flag)
-            os.close(descriptor)
-        context.stage = "root filesystem"
-        rootfs.RootBuilder(
+        builder = rootfs.RootBuilder(
             spec,
             in_user_namespace=context.machine.in_user_namespace,
             own_network=bool(context.namespace_flags & linux.CLONE_NEWNET),
@@ -188,7 +213,15 @@ def _make(spec: dict[str, Any], context: ChildContext) -> None:
             proc=context.proc,
             proc_of=context.proc_of,
             cgroups={} if context.cgroup is None else context.cgroup.views,
-        ).build()
+            prepared=context.prepared,
+        )
+        wanted = linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0
+        linux.unshare(wanted if builder.is_apart else wanted | linux.CLONE_NEWNS)
+        for descriptor, flag in context.namespaces:
+            linux.setns(descriptor, flag)
+            os.close(descriptor)
+        context.stage = "root filesystem"
+        builder.build()
 
 
 def _prepare(spec: dict[str, Any], context: ChildContext, *, among_others: bool) -> tuple[int, int]:

@@ -9,6 +9,9 @@ A file in the container's folder says what a keeper that comes later must know (
 
 A container that is created is a bet that it will be started. Its process has its root, its cgroups and its user, and
 waits. Whatever ends it before is no event: nothing is recorded, and its start begins anew.
+
+The first container of a pod is expected as soon as the pod has its namespaces: then its process is forked, with its
+cgroups and in those namespaces, and waits for the specification.
 """
 
 from __future__ import annotations
@@ -65,10 +68,7 @@ class Container:
         on_discarded: Callable[[], None],
     ) -> None:
         self._environment = environment
-        self.spec = spec
-        if spec.get("seccomp"):
-            # Containers have few different ones: each is in memory once.
-            spec["seccomp"]["program"] = sys.intern(spec["seccomp"]["program"])
+        self.spec = _sharing_filter(spec)
         self.id: str = spec["container"]
         self.directory: str = spec["directory"]
         self.state = CREATED
@@ -130,6 +130,49 @@ class Container:
             self._clean_up()
             raise StartError(str(error)) from None
 
+    def expect(self, namespaces: list[tuple[int, int]], shared_memory: int | None) -> None:
+        """Have it forked before its specification is there: `spec` has only what `expected_spec` says.
+
+        Raises StartError with nothing left behind.
+        """
+        try:
+            self._make_cgroup()
+            context = self._context((), namespaces=namespaces, shared_memory=shared_memory, is_expected=True)
+            self.process.spawn(self.spec, context, fresh=True, with_reaper=self.with_reaper)
+        except OSError as error:
+            self._clean_up()
+            raise StartError(str(error)) from None
+        for _, flag in namespaces:
+            self.namespace_flags |= flag
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether its specification is yet to come."""
+        return self.state is CREATED and "argv" not in self.spec
+
+    def can_become(self, spec: dict[str, Any]) -> bool:
+        """Whether an expected one is made as this specification has it."""
+        return self.process.is_on_its_way() and all(
+            spec[name] == value for name, value in self.spec.items() if name != "resources"
+        )
+
+    def specify(self, spec: dict[str, Any]) -> None:
+        """Tell an expected one what it is to become. Raises StartError, after which it is of no use."""
+        expected, self.spec = self.spec, _sharing_filter(spec)
+        try:
+            if self.cgroup is not None:
+                self.cgroup.update(spec["resources"])
+            streams = self._open_streams()
+            try:
+                score = spec["oom_score_adj"] or 0
+                self.process.tell(spec, self._context(streams, oom_score=score))
+            finally:
+                for descriptor in streams:
+                    os.close(descriptor)
+        except OSError as error:
+            self.spec = expected
+            raise StartError(str(error)) from None
+
     def record_failure(self, error: str) -> None:
         """Of `open_log` or `create`, at its start."""
         self._error, self._finished_at = error, time.time_ns()
@@ -171,25 +214,31 @@ class Container:
     def _fork(
         self, namespaces: list[tuple[int, int]], pid_namespace: int | None, shared_memory: int | None, proc: int | None
     ) -> None:
-        stdin, stdout, stderr = self._open_streams()
-        context = ChildContext(
-            (stdin, stdout, stderr),
-            cgroup=self.cgroup,
+        streams = self._open_streams()
+        context = self._context(
+            streams,
             namespaces=namespaces,
             shared_memory=shared_memory,
             proc=proc,
-            reaper_keeps_orphans=True,
-            namespace_flags=self.namespace_flags,
             proc_of=pid_namespace if self.spec["pid_namespace"] == "target" else None,
             pid_namespace=pid_namespace,
-            waits=self.can_wait,
         )
         fresh = self._environment.isolated and self.spec["pid_namespace"] == "container"
         try:
             self.process.spawn(self.spec, context, fresh=fresh, with_reaper=self.with_reaper)
         finally:
-            for descriptor in (stdin, stdout, stderr):
+            for descriptor in streams:
                 os.close(descriptor)
+
+    def _context(self, streams: tuple[int, ...], **particular: Any) -> ChildContext:
+        return ChildContext(
+            streams,
+            cgroup=self.cgroup,
+            reaper_keeps_orphans=True,
+            namespace_flags=self.namespace_flags,
+            waits=self.can_wait,
+            **particular,
+        )
 
     def _open_streams(self) -> tuple[int, int, int]:
         """The child's three descriptors; the keeper's ends are watched or kept."""
@@ -390,6 +439,27 @@ class Container:
             log(f"container {self.id}: write {name}: {error}")
             return False
         return True
+
+
+def expected_spec(container: str, directory: str, sandbox: str, cgroup_parent: str) -> dict[str, Any]:
+    """What is assumed of a pod's first container before its specification is there."""
+    return {
+        "container": container,
+        "directory": directory,
+        "sandbox": sandbox,
+        "cgroup_parent": cgroup_parent,
+        "pid_namespace": "container",
+        "privileged": False,
+        "devices": [],
+        "resources": {},
+    }
+
+
+def _sharing_filter(spec: dict[str, Any]) -> dict[str, Any]:
+    """Containers have few different filters: each is in memory once."""
+    if spec.get("seccomp"):
+        spec["seccomp"]["program"] = sys.intern(spec["seccomp"]["program"])
+    return spec
 
 
 def write_json(path: str, record: dict[str, Any]) -> None:

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from trikubelet.embedded.keeper import identity
+    from trikubelet.embedded.keeper.kernel_files import KernelFiles
 
 _DESCRIPTORS = ("shared_memory", "proc", "proc_of", "pid_namespace", "target", "status_channel", "birth")
 _LARGEST_INLINE = 48 * 1024
 _IN_MEMFD = b"in a memfd"
-_VALUES = ("reaper_keeps_orphans", "namespace_flags", "waits")
+_VALUES = ("reaper_keeps_orphans", "namespace_flags", "waits", "is_expected", "oom_score")
 
 
 class Machine:
@@ -69,6 +70,7 @@ class ChildContext:
         "machine",
         "may_gain",
         "namespaces",
+        "prepared",
         "processes",
         "report",
         "stage",
@@ -80,7 +82,7 @@ class ChildContext:
 
     def __init__(
         self,
-        streams: tuple[int, int, int],
+        streams: tuple[int, ...],
         *,
         cgroup: ContainerCgroup | None,
         reaper_keeps_orphans: bool,
@@ -92,9 +94,11 @@ class ChildContext:
         target: int | None = None,
         namespace_flags: int = 0,
         waits: bool = False,
+        is_expected: bool = False,
+        oom_score: int | None = None,
     ) -> None:
         self.streams = streams
-        """stdin, stdout and stderr."""
+        """stdin, stdout and stderr; none as long as the specification is not there."""
         self.cgroup = cgroup
         self.reaper_keeps_orphans = reaper_keeps_orphans
         """Whether the reaper stays for what the command leaves behind, or hands that to the container's init."""
@@ -114,6 +118,10 @@ class ChildContext:
         """pidfd of the container whose namespaces a command enters; None: this is the container."""
         self.waits = waits
         """Whether it is to be told before it executes its program."""
+        self.is_expected = is_expected
+        """Whether the specification is yet to come: what comes with this has no more than `expected_spec` says."""
+        self.oom_score = oom_score
+        """What it has to set itself; None: it was forked with the right one."""
         self.status_channel: int | None = None
         """Where a reaper tells the command's exit status; None: no reaper."""
         self.birth: int | None = None
@@ -130,6 +138,8 @@ class ChildContext:
         self.executable: str | None = None
         """What it will execute, when only that is left to be done."""
         self.environment: dict[str, str] = {}
+        self.prepared: KernelFiles | None = None
+        """Mounts that were taken before the specification was there."""
         self.may_gain = True
         """Whether the program may gain privileges by executing another."""
         self.is_filtered = False
@@ -137,7 +147,7 @@ class ChildContext:
 
 
 def send(channel: socket.socket, spec: dict[str, Any], context: ChildContext) -> None:
-    """Tell a process that is about to be forked. Does not wait; raises OSError."""
+    """Tell a process, which may be about to be forked. Does not wait; raises OSError."""
     handed: dict[int, int] = {}  # the place of each descriptor among those that go along
 
     def place(descriptor: int) -> int:
@@ -175,10 +185,9 @@ def receive(channel: socket.socket) -> tuple[dict[str, Any], ChildContext] | Non
             file.seek(0)
             payload = file.read()
     message = marshal.loads(payload)
-    stdin, stdout, stderr = (received[place] for place in message["streams"])
     group = message["cgroup"]
     context = ChildContext(
-        (stdin, stdout, stderr),
+        tuple(received[place] for place in message["streams"]),
         cgroup=None if group is None else ContainerCgroup(*group),
         reaper_keeps_orphans=message["reaper_keeps_orphans"],
         namespaces=[(received[place], flag) for place, flag in message["namespaces"]],

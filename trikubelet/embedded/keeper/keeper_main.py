@@ -170,7 +170,7 @@ def _prepared(root: str, name: str) -> Callable[[], None]:
         cgroups=cgroups,
         abilities=abilities,
         forker=forker,
-        namespace_maker=NamespaceMaker(loop, forker),
+        namespace_maker=NamespaceMaker(loop, forker, stays=abilities.mode == "root"),
     )
     listener = _listen(root)
     server = Server(environment, listener)

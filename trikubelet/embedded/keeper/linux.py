@@ -51,6 +51,8 @@ MOVE_MOUNT_T_EMPTY_PATH = 0x40
 MOUNT_ATTR_RDONLY = 0x1
 _MOUNT_ATTR_QUIET = 0xE
 _FSOPEN_CLOEXEC = _FSMOUNT_CLOEXEC = 1
+_FSCONFIG_SET_FLAG = 0
+_FSCONFIG_SET_STRING = 1
 _FSCONFIG_CMD_CREATE = 6
 RESOLVE_IN_ROOT = 0x10
 RESOLVE_NO_MAGICLINKS = 0x02
@@ -242,18 +244,25 @@ def open_tree(path: str, *, descriptor: int = AT_FDCWD, recursive: bool = True) 
     return _checked(result, f"take the mount at {path or 'a descriptor'}")
 
 
-def new_mount(kind: str, *, read_only: bool = False) -> int:
-    """A detached mount of a fresh file system without options: nosuid, nodev, noexec.
+def new_mount(
+    kind: str, *, read_only: bool = False, quiet: bool = True, options: dict[str, str | None] | None = None
+) -> int:
+    """A detached mount of a fresh file system.
 
-    `read_only` is the mount alone, not the file system, which others may have mounted too.
+    `quiet`: nosuid, nodev, noexec. `options`: None is for those without a value. `read_only` is the mount alone, not
+    the file system, which others may have mounted too.
     """
     context = _checked(
         int(_libc.syscall(ctypes.c_long(_SYS_FSOPEN), kind.encode(), ctypes.c_uint(_FSOPEN_CLOEXEC))), f"fsopen {kind}"
     )
     try:
+        for name, value in (options or {}).items():
+            command = _FSCONFIG_SET_FLAG if value is None else _FSCONFIG_SET_STRING
+            option = (ctypes.c_uint(command), name.encode(), _bytes(value), ctypes.c_int(0))
+            _checked(int(_libc.syscall(ctypes.c_long(_SYS_FSCONFIG), ctypes.c_int(context), *option)), f"{kind} {name}")
         create = (ctypes.c_uint(_FSCONFIG_CMD_CREATE), None, None, ctypes.c_int(0))
         _checked(int(_libc.syscall(ctypes.c_long(_SYS_FSCONFIG), ctypes.c_int(context), *create)), f"create {kind}")
-        attributes = _MOUNT_ATTR_QUIET | (MOUNT_ATTR_RDONLY if read_only else 0)
+        attributes = (_MOUNT_ATTR_QUIET if quiet else 0) | (MOUNT_ATTR_RDONLY if read_only else 0)
         flags = (ctypes.c_uint(_FSMOUNT_CLOEXEC), ctypes.c_uint(attributes))
         return _checked(int(_libc.syscall(ctypes.c_long(_SYS_FSMOUNT), ctypes.c_int(context), *flags)), f"mount {kind}")
     finally:

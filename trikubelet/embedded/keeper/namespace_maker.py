@@ -6,6 +6,9 @@ Where it may not go back, which is in a user namespace, it ends instead, and so 
 request has another one forked.
 
 It is forked for the first request, so an agent that has no pods has one process less.
+
+Pods on the machine's network all get the same: an IPC namespace, and a mount namespace for their shared memory. When
+one has got its own, those of the next are made ahead, and their descriptors wait in the socket.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ _FLAGS = {
     "mnt": linux.CLONE_NEWNS,
     "net": linux.CLONE_NEWNET,
 }
+_USUAL = ["ipc", "mnt"]
+AHEAD_AFTER = 0.05
+"""Seconds in which a pod has come so far that making namespaces for the next one takes no CPU away from it."""
 _LARGEST_MESSAGE = 64 * 1024
 _MADE = b"made"
 _ANSWERS_WITHIN = 5.0
@@ -49,9 +55,15 @@ _IFREQ = struct.Struct("16sh22x")
 class NamespaceMaker:
     """The keeper's end. Each method waits for the answer, which takes less than a fork."""
 
-    def __init__(self, loop: EventLoop, forker: Forker) -> None:
+    def __init__(self, loop: EventLoop, forker: Forker, *, stays: bool) -> None:
+        """`stays`: the process may go back to the keeper's namespaces, and does not end with its first answer."""
         self._loop = loop
         self._forker = forker
+        self._stays = stays
+        self._ahead = False
+        """Whether an answer waits, or is about to: the usual namespaces of a pod that is yet to come."""
+        self._ready: list[int] = []
+        """Those, when they had to be received because of another pod."""
         self._channel: socket.socket | None = None
         self._pid = 0
         self._pidfd = -1
@@ -62,7 +74,33 @@ class NamespaceMaker:
         The root of a mount namespace is an empty file system in memory. With a network comes one descriptor more, of a
         netlink socket in there, for who sets it up.
         """
-        return self._ask({"names": names, "hostname": hostname, "sysctls": sysctls})
+        is_usual = names == _USUAL and not sysctls
+        made = self._take_ahead() if is_usual else []
+        if not made:
+            made = self._ask({"names": names, "hostname": hostname, "sysctls": sysctls})
+        if is_usual and self._stays:
+            self._loop.after(AHEAD_AFTER, self._make_ahead)
+        return made
+
+    def _make_ahead(self) -> None:
+        if self._channel is not None and not self._ahead and not self._ready:
+            request = {"names": _USUAL, "hostname": "", "sysctls": {}}
+            try:
+                self._channel.send(json.dumps(request).encode())
+            except OSError:
+                return  # it has ended, of which the loop hears
+            self._ahead = True
+
+    def _take_ahead(self) -> list[int]:
+        """What was made ahead; nothing if there is none, or it could not be made."""
+        self._receive_ahead()
+        made, self._ready = self._ready, []
+        return made
+
+    def _receive_ahead(self) -> None:
+        if self._channel is not None and self._ahead:
+            answer, made = self._receive(self._channel)
+            self._ready = made if answer == _MADE else []
 
     def open_socket(self, network: int, family: int, kind: int, protocol: int) -> int:
         """The descriptor of a new socket in a network namespace, not blocking. Raises OSError."""
@@ -71,6 +109,7 @@ class NamespaceMaker:
 
     def _ask(self, request: dict[str, Any], *descriptors: int) -> list[int]:
         """One that ended after an earlier request, or was killed, is replaced."""
+        self._receive_ahead()  # answers come in order
         payload = json.dumps(request).encode()
         answer, made = self._exchange(payload, descriptors)
         if not answer:
@@ -85,7 +124,15 @@ class NamespaceMaker:
             self._channel = self._start()
         try:
             socket.send_fds(self._channel, [payload], descriptors)
-            answer, made = protocol.receive(self._channel, _LARGEST_MESSAGE)
+        except ConnectionError:
+            self._end()
+            return b"", []
+        return self._receive(self._channel)
+
+    def _receive(self, channel: socket.socket) -> tuple[bytes, list[int]]:
+        self._ahead = False
+        try:
+            answer, made = protocol.receive(channel, _LARGEST_MESSAGE)
         except ConnectionError:
             answer, made = b"", []
         except TimeoutError:
@@ -126,7 +173,7 @@ class NamespaceMaker:
     def _forget(self) -> None:
         assert self._channel is not None
         self._channel.close()
-        self._channel = None
+        self._channel, self._ahead = None, False
         self._loop.forget(self._pidfd)
         os.close(self._pidfd)
 

@@ -21,6 +21,20 @@ def take_root_of(namespace: int) -> int:
     return tree
 
 
+def take_copy_of(namespace: int) -> tuple[int, int]:
+    """The same, and the descriptor of a new mount namespace in which there is nothing but such a copy, as its root."""
+    namespaces = os.open("/proc/self/ns", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    own = os.open("mnt", os.O_RDONLY | os.O_CLOEXEC, dir_fd=namespaces)
+    linux.setns(namespace, linux.CLONE_NEWNS)
+    tree = linux.open_tree("/")
+    linux.unshare(linux.CLONE_NEWNS)
+    made = os.open("mnt", os.O_RDONLY | os.O_CLOEXEC, dir_fd=namespaces)
+    linux.setns(own, linux.CLONE_NEWNS)
+    for descriptor in (namespaces, own, namespace):
+        os.close(descriptor)
+    return tree, made
+
+
 def take_proc_of(container: int) -> int:
     """A detached copy of the procfs of the container behind a pidfd, whose PID namespace the caller's children enter.
 

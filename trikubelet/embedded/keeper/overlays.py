@@ -6,17 +6,27 @@ import os
 
 from trikubelet.embedded.keeper import host_files, linux
 
+MOST_DETACHED_LAYERS = 10
+"""Their descriptors' names have to fit into the 255 bytes of an option."""
+
+
+def detached_overlay(layers: list[str], directory: str) -> int:
+    """A mount as `mount_overlay` makes it, of no more than MOST_DETACHED_LAYERS, that is nowhere as yet."""
+    held, named = _options(layers, directory)
+    options: dict[str, str | None] = {"source": "overlay", **named}
+    try:
+        mount = linux.new_mount("overlay", quiet=False, options={**options, "volatile": None})
+    except OSError:
+        mount = linux.new_mount("overlay", quiet=False, options=options)
+    for descriptor in held:
+        os.close(descriptor)
+    return mount
+
 
 def mount_overlay(layers: list[str], directory: str, target: str, *, in_user_namespace: bool) -> None:
-    """Mount `layers` (lowest first) below the container's own changes.
-
-    Layers go in as descriptors: no path is too long or too many for the one page that mount options may take, and none
-    needs escaping.
-    """
-    held = [os.open(layer, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for layer in reversed(layers)]
-    held += [os.open(f"{directory}/{name}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name in ("upper", "work")]
-    names = [f"/proc/self/fd/{descriptor}" for descriptor in held]
-    options = f"lowerdir={':'.join(names[:-2])},upperdir={names[-2]},workdir={names[-1]}"
+    """Mount `layers` (lowest first) below the container's own changes."""
+    held, named = _options(layers, directory)
+    options = ",".join(f"{name}={value}" for name, value in named.items())
     if in_user_namespace:
         options += ",userxattr"
     try:
@@ -26,6 +36,17 @@ def mount_overlay(layers: list[str], directory: str, target: str, *, in_user_nam
         linux.mount("overlay", target, "overlay", 0, options)
     for descriptor in held:
         os.close(descriptor)
+
+
+def _options(layers: list[str], directory: str) -> tuple[list[int], dict[str, str]]:
+    """With the descriptors that they name, to be closed when it is mounted.
+
+    Layers go in as descriptors: no path is too long or too many for what options may take, and none needs escaping.
+    """
+    held = [os.open(layer, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for layer in reversed(layers)]
+    held += [os.open(f"{directory}/{name}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name in ("upper", "work")]
+    names = [f"/proc/self/fd/{descriptor}" for descriptor in held]
+    return held, {"lowerdir": ":".join(names[:-2]), "upperdir": names[-2], "workdir": names[-1]}
 
 
 def mount_host_in_pieces(directory: str, target: str, *, overlay: bool) -> None:

@@ -83,7 +83,10 @@ class Process:
         self.pidfd = -1
 
     def spawn(self, spec: dict[str, Any], context: ChildContext, *, fresh: bool, with_reaper: bool) -> None:
-        """Have forked what `spec` and `context` describe. Raises OSError, with nothing left behind."""
+        """Have forked what `spec` and `context` describe. Raises OSError, with nothing left behind.
+
+        One that is expected is told the rest later, by `tell`.
+        """
         self._report, report = _pair(with_credentials=True)
         theirs = [report]
         if with_reaper:
@@ -96,7 +99,7 @@ class Process:
             context.birth = birth.fileno()
         try:
             contexts.send(self._report, spec, context)
-            oom_score = spec["oom_score_adj"] or 0
+            oom_score = None if context.is_expected else spec["oom_score_adj"] or 0
             self._forker.start(
                 "container", report, self._forked, fresh=fresh, cgroup=context.cgroup, oom_score=oom_score
             )
@@ -108,6 +111,12 @@ class Process:
                 channel.close()
         if not context.waits:
             self._limit_the_way()
+
+    def tell(self, spec: dict[str, Any], context: ChildContext) -> None:
+        """The specification, to one that was forked without. Raises OSError."""
+        if self._report is None:
+            raise OSError("the process that was to become it has ended")
+        contexts.send(self._report, spec, context)
 
     def _limit_the_way(self) -> None:
         self._limit = self._loop.after(WAY_IN_LIMIT, self._too_late)

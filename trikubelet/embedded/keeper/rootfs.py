@@ -10,6 +10,9 @@ The order matters:
    So is a new procfs: in a user namespace the kernel allows one only as long as the host's can be seen.
 2. The root is mounted (overlay: image layers below, this container's own changes above), `pivot_root(".", ".")` makes
    it ours, and the old one is let go at once: it lies on top of "/", where any `..` beyond the root would find it.
+   Or it never was there (`is_apart`): then the mount namespace has been made of the pod's, which holds one empty file
+   system, and that has the root on top. Nothing is mounted in the machine's namespace on the way: all that is taken
+   from there are detached copies.
 3. Everything else is mounted *within* the new root. A symlink in an image can only lead to another place in the
    container; the magic links of procfs, which lead anywhere, are refused (`open_without_magic`).
 
@@ -44,6 +47,7 @@ import os
 import stat
 
 from trikubelet.embedded.keeper import host_files, image_volumes, linux, other_mounts, overlays
+from trikubelet.embedded.keeper.kernel_files import KernelFiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +66,10 @@ QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
 
 
 class RootBuilder:
-    """Builds the root of one container in the calling process, which must be in a mount namespace of its own."""
+    """Builds the root of one container in the calling process.
+
+    That must be in a mount namespace of its own, or, if it `is_apart`, in the machine's.
+    """
 
     def __init__(
         self,
@@ -75,12 +82,14 @@ class RootBuilder:
         proc: int | None = None,
         proc_of: int | None = None,
         cgroups: dict[str, str] | None = None,
+        prepared: KernelFiles | None = None,
     ) -> None:
         """`own_network`, `own_ipc`: the calling process is in namespaces of the pod's, not in the machine's.
 
         `shared_memory`, `proc`: mount namespaces whose root is the pod's `/dev/shm`, or its procfs.
         `proc_of`: pidfd of a container whose PID namespace, and so whose procfs, this one shares.
         `cgroups`: folders of the host by the names that they get below `/sys/fs/cgroup`, "" for that itself.
+        `prepared`: of a container that was expected as it is. Then `make_folders` has been called, too.
         """
         self._spec = spec
         self._shared_memory = shared_memory
@@ -96,10 +105,9 @@ class RootBuilder:
         self._host_trees: list[tuple[str, int]] = []
         self._pods_proc = proc
         self._proc_of = proc_of
-        self._proc: int | None = None
-        self._sys: int | None = None
-        self._cgroups = {} if self._targets & {CGROUPS, "/sys"} else cgroups or {}
-        self._cgroup_trees: dict[str, int] = {}
+        self._is_prepared = prepared is not None
+        self._kernel = prepared or KernelFiles()
+        self._cgroups = cgroups or {}
         self._queues: int | None = None
         """The machine's message queues, where a user namespace cannot mount them."""
         self._devices: dict[str, int] = {}
@@ -109,17 +117,27 @@ class RootBuilder:
         self._hidden: list[str] = []
         """Of the host's files."""
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether it needs no copy of the machine's mounts. It does for volumes that show, or tell it, what is mounted
+        later, and for those that have to be mounted somewhere before a part of them can be taken."""
+        rootfs = self._spec["rootfs"]
+        return (
+            self._kernel.namespace is not None
+            and rootfs["overlay"]
+            and not rootfs["host"]
+            and len(rootfs["layers"]) <= overlays.MOST_DETACHED_LAYERS
+            and all(mount["propagation"] == "private" for mount in self._spec["mounts"])
+        )
+
     def build(self) -> None:
         """All of it. Raises OSError; the process is of no further use then."""
-        self._take_host_trees()
-        old_root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._mount_root()
-        self._take_listening_volumes()
-        linux.pivot_root(".", ".")
-        os.fchdir(old_root)
-        linux.unmount(".")
-        os.chdir("/")
-        os.close(old_root)
+        is_apart = self.is_apart
+        self._take_host_trees(is_apart=is_apart)
+        if is_apart:
+            self._enter_apart()
+        else:
+            self._enter_root()
         self._mount_kernel_files()
         for target, tree in self._host_trees:
             attach(tree, target, follow=False)
@@ -139,30 +157,70 @@ class RootBuilder:
         if self._spec["rootfs"]["readonly"]:
             linux.set_mount_attributes("/", read_only=True)
 
+    def _enter_apart(self) -> None:
+        namespace = self._kernel.namespace
+        assert namespace is not None
+        root = overlays.detached_overlay(self._spec["rootfs"]["layers"], self._make_ready())
+        linux.setns(namespace, linux.CLONE_NEWNS)
+        place = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        linux.move_mount(root, place, "/")
+        os.fchdir(root)
+        os.chroot(".")
+        for descriptor in (namespace, place, root):
+            os.close(descriptor)
+
+    def _enter_root(self) -> None:
+        old_root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._mount_root()
+        self._take_listening_volumes()
+        linux.pivot_root(".", ".")
+        os.fchdir(old_root)
+        linux.unmount(".")
+        os.chdir("/")
+        os.close(old_root)
+
     # -- trees of the host ---------------------------------------------------------------------------------------
 
-    def _take_host_trees(self) -> None:
+    def _take_kernel_files(self) -> None:
         if "/proc" not in self._targets:
-            if self._proc_of is not None:
-                self._proc = other_mounts.take_proc_of(self._proc_of)
-            else:
-                self._proc = (
-                    linux.new_mount("proc") if self._pods_proc is None else other_mounts.take_root_of(self._pods_proc)
-                )
+            self._kernel.proc = self._take_proc()
         if "/sys" not in self._targets:
             self._take_sys()
-        if not self._spec["cgroup_namespace"]:
-            for name, folder in self._cgroups.items():
-                self._cgroup_trees[name] = linux.open_tree(folder, recursive=False)
+        if not (self._spec["cgroup_namespace"] or self._targets & {CGROUPS, "/sys"}):
+            self._kernel.take_cgroups(self._cgroups, read_only=not self._spec["privileged"])
         if self._shared_memory is not None and "/dev/shm" not in self._targets:
-            self._trees.append(("/dev/shm", other_mounts.take_root_of(self._shared_memory)))
+            self._kernel.shared_memory = other_mounts.take_root_of(self._shared_memory)
+
+    def _take_proc(self) -> int:
+        if self._proc_of is not None:
+            return other_mounts.take_proc_of(self._proc_of)
+        return linux.new_mount("proc") if self._pods_proc is None else other_mounts.take_root_of(self._pods_proc)
+
+    def _leave_out_what_is_a_volume(self) -> None:
+        if "/proc" in self._targets:
+            self._kernel.proc = None
+        if "/sys" in self._targets:
+            self._kernel.sys = None
+        if self._spec["cgroup_namespace"] or self._targets & {CGROUPS, "/sys"}:
+            self._kernel.cgroups = {}
+        if "/dev/shm" in self._targets:
+            self._kernel.shared_memory = None
+
+    def _take_host_trees(self, *, is_apart: bool) -> None:
+        if self._is_prepared:
+            self._leave_out_what_is_a_volume()
+        else:
+            self._take_kernel_files()
+        if self._kernel.shared_memory is not None:
+            self._trees.append(("/dev/shm", self._kernel.shared_memory))
         mounts = self._spec["mounts"]
         for mount in mounts:
             if not os.path.exists(mount["source"]):
                 os.makedirs(mount["source"], 0o755)
             if mount["propagation"] == "rshared":
                 self._shared.append((mount, linux.open_tree(mount["source"])))
-        linux.mount(None, "/", None, linux.MS_REC | linux.MS_SLAVE)
+        if not is_apart:
+            linux.mount(None, "/", None, linux.MS_REC | linux.MS_SLAVE)
         for mount in mounts:
             if mount["propagation"] == "image":
                 tree = image_volumes.take(mount["layers"], mount["sub_path"], f"{self._spec['directory']}/rootfs")
@@ -193,7 +251,8 @@ class RootBuilder:
         if self._in_user_namespace and not self._own_network:
             self._take_host("/sys")
         else:
-            self._sys = linux.new_mount("sysfs", read_only=self._in_user_namespace or not self._spec["privileged"])
+            read_only = self._in_user_namespace or not self._spec["privileged"]
+            self._kernel.sys = linux.new_mount("sysfs", read_only=read_only)
 
     def _take_listening_volumes(self) -> None:
         """Those that shall show what is mounted on the host, from now on. The current folder is the new root."""
@@ -233,11 +292,8 @@ class RootBuilder:
 
     def _mount_root(self) -> None:
         """Mount the root on the container's own empty folder, and enter it."""
-        directory, layers = self._spec["directory"], self._spec["rootfs"]["layers"]
+        directory, layers = self._make_ready(), self._spec["rootfs"]["layers"]
         target = f"{directory}/rootfs"
-        for name in FOLDERS[:3]:
-            os.makedirs(f"{directory}/{name}", exist_ok=True)
-        os.chmod(f"{directory}/upper", stat.S_IMODE(os.stat(layers[-1]).st_mode))
         if self._spec["rootfs"]["host"] and self._in_user_namespace:
             overlays.mount_host_in_pieces(directory, target, overlay=self._spec["rootfs"]["overlay"])
         elif self._spec["rootfs"]["overlay"]:
@@ -247,16 +303,24 @@ class RootBuilder:
             linux.set_mount_attributes(target, read_only=True)
         os.chdir(target)
 
+    def _make_ready(self) -> str:
+        """The container's own folder."""
+        directory: str = self._spec["directory"]
+        if not self._is_prepared:
+            make_folders(directory)
+        os.chmod(f"{directory}/upper", stat.S_IMODE(os.stat(self._spec["rootfs"]["layers"][-1]).st_mode))
+        return directory
+
     # -- what every container has ----------------------------------------------------------------------------------
 
     def _mount_kernel_files(self) -> None:
-        if self._proc is not None:
-            attach(self._proc, "/proc", follow=False)
-        if self._sys is not None:
-            attach(self._sys, "/sys", follow=False)
+        if self._kernel.proc is not None:
+            attach(self._kernel.proc, "/proc", follow=False)
+        if self._kernel.sys is not None:
+            attach(self._kernel.sys, "/sys", follow=False)
         if self._spec["cgroup_namespace"] and CGROUPS not in self._targets:
             _mount_new("cgroup2", CGROUPS, QUIET | linux.MS_RDONLY, follow=False)
-        if self._cgroup_trees:
+        if self._kernel.cgroups:
             self._attach_cgroups()
         if "/dev" not in self._targets:
             self._mount_dev()
@@ -267,17 +331,12 @@ class RootBuilder:
 
     def _attach_cgroups(self) -> None:
         """As containerd has it: on v1 the container's own groups, on v2 all for a privileged one, which may write."""
-        read_only = not self._spec["privileged"]
-        for tree in self._cgroup_trees.values():
-            linux.set_mount_attributes(
-                "", descriptor=tree, read_only=read_only, quiet=True, propagation=linux.MS_PRIVATE
-            )
-        if "" in self._cgroup_trees:
-            attach(self._cgroup_trees[""], CGROUPS, follow=False)
+        if "" in self._kernel.cgroups:
+            attach(self._kernel.cgroups[""], CGROUPS, follow=False)
             return
         _mount_new("tmpfs", CGROUPS, QUIET, "mode=755,size=64k", follow=False)
         folder = open_folder(CGROUPS, follow=False)  # empty, and nobody else sees it yet
-        for name, tree in self._cgroup_trees.items():
+        for name, tree in self._kernel.cgroups.items():
             os.mkdir(name, 0o755, dir_fd=folder)
             place = os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=folder)
             linux.move_mount(tree, place, f"{CGROUPS}/{name}")
@@ -285,7 +344,7 @@ class RootBuilder:
             os.close(tree)
             for part in name.split(",") if "," in name else ():
                 os.symlink(name, part, dir_fd=folder)
-        if read_only:
+        if not self._spec["privileged"]:
             linux.set_mount_attributes("", descriptor=folder, read_only=True)
         os.close(folder)
 
@@ -343,6 +402,15 @@ class RootBuilder:
         finally:
             os.chdir("/")
             os.close(place)
+
+
+def make_folders(directory: str) -> None:
+    """In a container's folder, for its root. Raises OSError, also if that is gone: nobody would delete another one."""
+    for name in FOLDERS[:3]:
+        try:
+            os.mkdir(f"{directory}/{name}")
+        except FileExistsError:
+            continue
 
 
 def enter_new_root(folder: str, kind: str, flags: int, options: str | None = None) -> None:

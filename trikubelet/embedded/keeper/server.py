@@ -2,7 +2,8 @@
 
     hello         version, newest (protocol)     → version, pid, abilities, features
     list                                         → containers, sandboxes
-    sandbox_start sandbox, hostname, sysctls, host_ipc, host_uts, shared_pid, network ("pod" or "node")
+    sandbox_start sandbox, hostname, sysctls, host_ipc, host_uts, shared_pid, network ("pod" or "node"), first (what the
+                  pod's first container will be called: container, directory, cgroup_parent; or null)
     sandbox_stop  sandbox                        its namespaces go; containers that were started must have ended
     create        a container's specification    no answer; it is made ready for its start, as far as that can be done
     start         a container's specification    → what `Container.to_json` says, once the exec has worked
@@ -32,7 +33,7 @@ import socket
 
 from trikubelet.embedded.keeper import landlock, linux, protocol
 from trikubelet.embedded.keeper.connection import Connection
-from trikubelet.embedded.keeper.container import EXITED, STARTING, Container, StartError
+from trikubelet.embedded.keeper.container import EXITED, STARTING, Container, StartError, expected_spec
 from trikubelet.embedded.keeper.execution import Execution
 from trikubelet.embedded.keeper.log import log, log_exception
 from trikubelet.embedded.keeper.sandbox import SHARED_MEMORY, Sandbox
@@ -42,12 +43,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trikubelet.embedded.keeper.environment import Environment
+    from trikubelet.embedded.keeper.event_loop import Timer
     from trikubelet.embedded.keeper.protocol import Message
 
 _LOOK_AT_ROOT_EVERY = 2.0
 _IDLE_LIMIT = 60.0
 _CREATED_FOR = 10.0
 """Seconds for which a container that is not started keeps a process ready; its start takes longer then."""
+MOST_EXPECTED = 16
+"""Containers of which nothing is known, at a time: each is a process of some 1 MiB, which may wait for its image."""
 
 
 class RequestError(Exception):
@@ -61,12 +65,14 @@ class RequestError(Exception):
 class _Created:
     """A container that waits for its start, or is being discarded."""
 
-    __slots__ = ("container", "owner", "then")
+    __slots__ = ("container", "limit", "owner", "then")
 
-    def __init__(self, container: Container, owner: Connection) -> None:
+    def __init__(self, container: Container, owner: Connection, limit: Timer) -> None:
         self.container = container
         self.owner = owner
         """The agent that will start it; when that is gone, another one creates it anew."""
+        self.limit = limit
+        """Until when it waits."""
         self.then: list[Callable[[], None]] = []
         """To be called when nothing is left of it."""
 
@@ -190,13 +196,35 @@ class Server:
             "lost_networks": sorted(name for name, sandbox in self._sandboxes.items() if sandbox.has_lost_network),
         }
 
-    def _sandbox_start(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
-        if message["sandbox"] not in self._sandboxes:
-            try:
-                self._sandboxes[message["sandbox"]] = Sandbox(self._environment, message)
-            except OSError as error:
-                raise RequestError("start", f"namespaces of the pod: {error}") from None
-        return {}
+    def _sandbox_start(self, connection: Connection, message: Message, _descriptors: list[int]) -> Message | None:
+        if message["sandbox"] in self._sandboxes:
+            return {}
+        try:
+            sandbox = self._sandboxes[message["sandbox"]] = Sandbox(self._environment, message)
+        except OSError as error:
+            raise RequestError("start", f"namespaces of the pod: {error}") from None
+        connection.reply(message["id"], {})
+        # Absent in what an older agent asks for. Elsewhere a process may not set its OOM score itself.
+        if message.get("first") and self._environment.abilities.mode == "root" and self._may_expect():
+            self._expect(connection, expected_spec(sandbox=sandbox.id, **message["first"]), sandbox)
+        return None
+
+    def _may_expect(self) -> bool:
+        return sum(created.container.is_expected for created in self._created.values()) < MOST_EXPECTED
+
+    def _expect(self, connection: Connection, spec: Message, sandbox: Sandbox) -> None:
+        """What fails here is done by `create`."""
+        container = self._new_container(spec)
+        try:
+            container.expect(sandbox.namespaces, sandbox.shared_memory)
+        except StartError as error:
+            log(f"container {container.id}: cannot be expected: {error}")
+            return
+        self._keep(container, connection)
+
+    def _keep(self, container: Container, connection: Connection) -> None:
+        limit = self._loop.after(_CREATED_FOR, container.discard)
+        self._created[container.id] = _Created(container, connection, limit)
 
     def _sandbox_stop(self, connection: Connection, message: Message, _descriptors: list[int]) -> Message | None:
         sandbox = self._sandboxes.pop(message["sandbox"], None)
@@ -220,7 +248,12 @@ class Server:
         """What fails here fails again, and is told, at the start."""
         spec = message["spec"]
         sandbox = self._sandboxes.get(spec["sandbox"])
-        if sandbox is None or spec["container"] in self._containers or spec["container"] in self._created:
+        if sandbox is None or spec["container"] in self._containers:
+            return
+        created = self._created.get(spec["container"])
+        if created is not None:
+            if created.container.is_expected:
+                self._specify(created, connection, message, sandbox)
             return
         container = self._new_container(self._completed(spec, sandbox))
         if not container.can_wait:
@@ -230,8 +263,22 @@ class Server:
         except StartError as error:
             log(f"container {container.id}: cannot be created before its start: {error}")
             return
-        self._created[container.id] = _Created(container, connection)
-        self._loop.after(_CREATED_FOR, container.discard)
+        self._keep(container, connection)
+
+    def _specify(self, created: _Created, connection: Connection, message: Message, sandbox: Sandbox) -> None:
+        """Tell the process that was expected, or take another one if it does not fit."""
+        container, spec = created.container, self._completed(message["spec"], sandbox)
+        created.limit.cancel()
+        created.limit = self._loop.after(_CREATED_FOR, container.discard)
+        if container.can_become(spec):
+            try:
+                container.specify(spec)
+            except StartError as error:
+                log(f"container {container.id}: cannot be created before its start: {error}")
+            else:
+                return
+        container.discard()
+        created.then.append(lambda: self._handle_if_wanted(connection, message))
 
     def _completed(self, spec: Message, sandbox: Sandbox) -> Message:
         if sandbox.host_ipc and self._environment.isolated:
@@ -255,7 +302,7 @@ class Server:
         created = self._created.get(spec["container"])
         if created is not None and not created.container.waits_for(spec):
             created.container.discard()
-            created.then.append(lambda: self._start_if_wanted(connection, message))
+            created.then.append(lambda: self._handle_if_wanted(connection, message))
             return
         container = self._new_container(spec) if created is None else created.container
         pid_namespace = self._pid_namespace(spec, sandbox)
@@ -278,7 +325,7 @@ class Server:
         self._containers[container.id] = container
         container.start(started)
 
-    def _start_if_wanted(self, connection: Connection, message: Message) -> None:
+    def _handle_if_wanted(self, connection: Connection, message: Message) -> None:
         """Of an agent that has gone meanwhile the next one has not been told that it asked."""
         if not connection.closed:
             self._handle(connection, message, [])
