@@ -29,7 +29,7 @@ async def test_what_the_policy_adds_is_measured(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_pods_start_with_a_policy_and_without() -> None:
-    assert {policy: len(times) for policy, times in start_times(1).items()} == {False: 1, True: 1}
+    assert {policy: len(times) for policy, times in start_times(1, "1").items()} == {False: 1, True: 1}
 
 
 def test_starts_are_compared_in_pairs() -> None:
