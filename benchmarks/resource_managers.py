@@ -240,7 +240,9 @@ def main(json_file: Path | None, rounds: int, starts: int) -> None:
         rows = []
         for what, cpu in REQUESTS.items():
             times = start_times(starts, cpu)
-            results.append(Result(f"static policy: whole starts, {what}, median of pairs", "ms", paired(times), START_AIM))
+            results.append(
+                Result(f"static policy: whole starts, {what}, median of pairs", "ms", paired(times), START_AIM)
+            )
             rows += [
                 [what, policy, f"{statistics.median(times[is_static]):.1f}"]
                 for is_static, policy in ((False, "none"), (True, "static"))
