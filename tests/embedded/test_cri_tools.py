@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ import pytest
 
 from tests.agent.real_node import COMMAND
 from tests.containerd_node import TEST_IMAGE
+from tests.embedded.runtime_node import processes_with
 from tests.oci_image import OciImage, make_root_folder
 from tests.own_machine import run, run_there
 from tests.patience import PATIENCE, SLOWER
@@ -104,6 +106,7 @@ def served(folder: Path) -> Iterator[Served]:
     with ExitStack() as stack:
         short = Path(stack.enter_context(TemporaryDirectory()))
         root, path, log = folder / "runtime", short / "cri.sock", folder / "serve.log"
+        stack.callback(end_keeper, root)
         rootfs = make_root_folder(folder / "rootfs")
         with (rootfs / "etc" / "passwd").open("a") as users:
             users.write("nobody:x:65534:65534::/:/bin/sh\n")
@@ -125,6 +128,12 @@ def served(folder: Path) -> Iterator[Served]:
             process.wait(PATIENCE)
         assert list((root / "containers").iterdir()) == [], log.read_text()
         assert list((root / "sandboxes").iterdir()) == [], log.read_text()
+
+
+def end_keeper(root: Path) -> None:
+    """It waits a minute for the next one who serves, if its folder is still there."""
+    shutil.rmtree(root, ignore_errors=True)
+    until(lambda: not processes_with(str(root)), "its keeper has ended")
 
 
 def until(condition: Callable[[], object], what: str) -> None:
