@@ -117,16 +117,19 @@ def run_web(node: RealNode) -> None:
 @contextmanager
 def nothing_but_python() -> Iterator[None]:
     """No program is where programs are, but this Python. Elsewhere than on a machine of its own that would be rude."""
-    python = Path(sys.executable).resolve()
-    here = os.open(python, os.O_RDONLY)
+    here = os.open(sys.executable, os.O_RDONLY)
+    names = [Path(sys.executable)]
+    while names[-1].is_symlink():
+        names.append(names[-1].parent / names[-1].readlink())
     folders = {Path(folder).resolve() for folder in (*os.environ["PATH"].split(":"), "/usr/sbin", "/usr/lib/cni")}
     hidden = [folder for folder in sorted(folders) if folder.is_dir() and folder != Path(sys.executable).parent]
     try:
         for folder in hidden:
             mount("none", folder, "tmpfs")
-        if python.parent in hidden:
-            python.touch()
-            mount(f"/proc/self/fd/{here}", python, "", MS_BIND)
+        for name in names:
+            if name.parent.resolve() in hidden:
+                name.touch()
+                mount(f"/proc/self/fd/{here}", name, "", MS_BIND)
         assert shutil.which("sh") is None
         assert shutil.which("ip") is None
         yield
