@@ -82,7 +82,11 @@ async def test_it_may_make_user_namespaces_with_mounts_and_roots_of_their_own(no
     sandbox = await node.sandbox()
     plain = await node.run(sandbox, ["unshare", "-U", "true"], image=image, security=security)
     assert (plain.exit_code, plain.err) == (0, "")
-    root = v1.LinuxContainerSecurityContext(capabilities=v1.Capability(add_capabilities=["SYS_ADMIN"]))
+    root = v1.LinuxContainerSecurityContext(
+        capabilities=v1.Capability(add_capabilities=["SYS_ADMIN"]),
+        # The profile that is the default where the kernel has AppArmor denies mounts.
+        apparmor=v1.SecurityProfile(profile_type=v1.SecurityProfileProfileType.Unconfined),
+    )
     ended = await node.run(sandbox, ["unshare", "-m", "sh", "-c", script], image=image, security=root)
     assert (ended.out, ended.err) == ("in\n", "")
 

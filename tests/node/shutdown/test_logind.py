@@ -104,6 +104,7 @@ async def test_an_inhibitor_outlives_its_agent_where_the_service_manager_keeps_i
         async with login1(bus.address) as theirs:
             async with watching(logind_on(bus, tmp_path), FakeNode([])):
                 await until(lambda: theirs.inhibitors == 1)
+            await trio.lowlevel.wait_readable(systemd)
             message, (held,), *_ = socket.recv_fds(systemd, 100, 1)
             assert message == b"FDSTORE=1\nFDNAME=shutdown-inhibitor"
             await trio.sleep(0.1)
@@ -112,6 +113,7 @@ async def test_an_inhibitor_outlives_its_agent_where_the_service_manager_keeps_i
             inherited = logind_on(bus, tmp_path).inherited()
             assert inherited is not None
             inherited.release()
+            await trio.lowlevel.wait_readable(systemd)
             assert systemd.recv(100) == b"FDSTOREREMOVE=1\nFDNAME=shutdown-inhibitor"
             await until(lambda: theirs.inhibitors == 0)
 
