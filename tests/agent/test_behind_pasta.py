@@ -88,6 +88,7 @@ def test_a_pod_whose_pasta_dies_gets_another_network(node: RealNode) -> None:
     run_web(node)
     node.until_running("web")
     node.until(lambda: node.status("web").ready, "the probe found its server")
+    node.until(lambda: len(pastas()) == 1, "one pasta serves the pod")
     (before,) = pastas()
     os.kill(before, signal.SIGKILL)
     node.until(lambda: pastas() not in ([], [before]), "another pasta serves the pod")

@@ -54,9 +54,11 @@ def campaign(folder: Path) -> None:
     before = leftovers.forwarding()
     try:
         node.start()
-        Campaign(node, random.Random(seed)).fight()
-        check(leftovers.tables(), "there was no table, so this machine is not where the pods' networks were")
-        check(leftovers.forwarding() != before, "nothing was forwarded here")
+        rounds = Campaign(node, random.Random(seed))
+        rounds.begin()
+        check(leftovers.tables(), "there is no table, so this machine is not where the pods' networks are")
+        check(leftovers.forwarding() != before, "nothing is forwarded here")
+        rounds.fight()
         node.stop()
         check(not leftovers.tables(), f"tables are left: {leftovers.tables()}")
         check(leftovers.forwarding() == before, f"forwarding was {before}, is {leftovers.forwarding()}")
@@ -79,9 +81,12 @@ class Campaign:
         """Host ports by pod."""
         self._made = 0
 
-    def fight(self) -> None:
-        self._come()  # so that there is something to lose, however few rounds there are
+    def begin(self) -> None:
+        """So that there is something to lose, however few rounds there are."""
+        self._come()
         self._look()
+
+    def fight(self) -> None:
         for number in range(ROUNDS):
             for _ in range(self._rng.randrange(1, 4)):
                 self._rng.choice((self._come, self._go))()
