@@ -1,9 +1,10 @@
-"""A process on its way, as the keeper sees it: what it waits for, how long, and whom it believes."""
+"""A process on its way, as the keeper sees it: what it waits for, how long, and who is forked."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,12 @@ import attrs
 import pytest
 
 from tests.patience import PATIENCE
+from trikubelet.embedded.keeper import linux
 from trikubelet.embedded.keeper import process as processes
 from trikubelet.embedded.keeper.context import ChildContext
 from trikubelet.embedded.keeper.event_loop import EventLoop
 from trikubelet.embedded.keeper.process import Process
+from trikubelet.embedded.keeper.reports import read_sibling
 
 if TYPE_CHECKING:
     import socket
@@ -131,27 +134,54 @@ def test_one_that_is_killed_before_it_is_known_ends_as_soon_as_it_is(way: Way) -
     assert way.heard[-2:] == [signal.SIGKILL, "gone"]
 
 
-def test_nobody_but_the_process_in_between_tells_who_was_forked(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The forked one has the socket for a moment, in which a neighbour could take it."""
-    theirs = []
-    pair = processes._pair
+def in_between() -> int:
+    return os.posix_spawn("/bin/true", ["true"], {})
 
-    def remembered(*, with_credentials: bool = False) -> tuple[socket.socket, socket.socket]:
-        ours, others = pair(with_credentials=with_credentials)
-        theirs.append(os.dup(others.fileno()))
-        return ours, others
 
-    monkeypatch.setattr(processes, "_pair", remembered)
-    monkeypatch.setattr(processes, "WAY_IN_LIMIT", PATIENCE)
+def left_in(way: Way, pid: int, why: bytes = b"") -> None:
+    """What the kernel and the process in between leave."""
+    os.pwrite(way.process._birth, pid.to_bytes(4, sys.byteorder) + why, 0)
+
+
+@pytest.mark.parametrize(
+    ("why", "told"),
+    [(b"", "the process in between ended without an answer"), (b"no such process", "no such process")],
+)
+def test_a_process_in_between_that_forks_nobody_says_why(way: Way, why: bytes, told: str) -> None:
     way.begin(pid_namespace=0)
-    victim = sleeper()
-    for lie in (str(victim).encode(), b"0 lie", b"nonsense"):
-        os.write(theirs[1], lie)
-    way.forks.asked[0](os.posix_spawn("/bin/true", ["true"], {}), "")
+    left_in(way, 0, why)
+    way.forks.asked[0](in_between(), "")
     way.run()
-    why = {"error": "the process in between ended without an answer"}
-    assert way.heard == [why, "ready", signal.SIGKILL, "gone"]
-    os.kill(victim, signal.SIGKILL)
-    assert os.waitpid(victim, 0)[1] == signal.SIGKILL
-    for descriptor in theirs:
-        os.close(descriptor)
+    assert way.heard == [{"error": told}, "ready", signal.SIGKILL, "gone"]
+
+
+def test_what_a_process_in_between_has_forked_is_ended_with_it(way: Way) -> None:
+    """Killed in between, it had forked already: the keeper is the parent, and nobody else would collect that."""
+    way.begin(pid_namespace=0, waits=True)
+    forked = sleeper()
+    way.process.kill()
+    left_in(way, forked)
+    way.forks.asked[0](in_between(), "")
+    way.run()
+    assert way.heard[0] == "born"
+    assert way.heard[-2:] == [signal.SIGKILL, "gone"]
+    with pytest.raises(ChildProcessError):
+        os.waitpid(forked, 0)
+
+
+def test_a_pid_is_told_by_who_is_killed_right_after_its_fork_and_by_nobody_else() -> None:
+    page = os.memfd_create("page", os.MFD_CLOEXEC)
+    os.ftruncate(page, 4096)
+    killed = os.fork()
+    if killed == 0:
+        shared = linux.shared_page(page)
+        if linux.plain_fork(linux.CLONE_PARENT, pid_at=shared) == 0:
+            signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+            shared[0] = b"x"  # not in its memory
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitpid(killed, 0)[1] == signal.SIGKILL
+    forked, why = read_sibling(os.pread(page, 4096, 0))
+    assert why == ""
+    assert os.WTERMSIG(os.waitpid(forked, 0)[1]) == signal.SIGSEGV
+    os.close(page)

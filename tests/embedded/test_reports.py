@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trikubelet.embedded.keeper.reaper import STATUS
-from trikubelet.embedded.keeper.reports import read_birth, read_report, read_status
+from trikubelet.embedded.keeper.reports import PID_SIZE, read_birth, read_report, read_sibling, read_status
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -63,6 +64,14 @@ def test_a_birth_is_a_pid_or_a_reason(data: bytes) -> None:
     assert (pid > 0) != bool(why)
     assert read_birth(b"17 ") == (17, "")
     assert read_birth(b"0 too many processes") == (0, "too many processes")
+
+
+@given(st.binary())
+def test_a_sibling_is_a_pid_or_a_reason(data: bytes) -> None:
+    pid, why = read_sibling(data)
+    assert (pid > 0) != bool(why)
+    assert read_sibling((17).to_bytes(PID_SIZE, sys.byteorder)) == (17, "")
+    assert read_sibling(bytes(PID_SIZE) + b"too many processes\0\0") == (0, "too many processes")
 
 
 @given(st.binary(max_size=8) | st.integers(-(1 << 31), (1 << 31) - 1).map(STATUS.pack))

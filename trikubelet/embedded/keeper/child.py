@@ -23,6 +23,7 @@ import termios
 from trikubelet.embedded.keeper import capabilities, identity, kernel_files, landlock, linux, reaper, rootfs
 from trikubelet.embedded.keeper import context as contexts
 from trikubelet.embedded.keeper.cgroups import write_file
+from trikubelet.embedded.keeper.reports import LONGEST_REASON, PID_SIZE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,29 +83,32 @@ def _take_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: 
 
 
 def _go_in(spec: dict[str, Any], context: ChildContext, namespace: int, *, born_in_cgroup: bool) -> None:
-    """Fork into another process's PID namespace. Returns in the forked process only; this one tells its pid and ends.
+    """Fork into another process's PID namespace. Returns in the forked process only; this one ends.
 
-    This process, in between, makes it not its own child but a sibling: the keeper's. Descriptors are closed and
+    This process, in between, makes it not its own child but a sibling: the keeper's, which reads its pid, or why there
+    is none, in a memfd that the forked one cannot write to. The kernel writes the pid there with the fork, so that the
+    keeper hears of it even if this process is killed in that very moment. Descriptors are closed and
     privileges given up here, and the filter is loaded, where nobody in that namespace can see it: a process with
     SYS_PTRACE could take the forked one over.
     """
     birth = context.birth
     assert birth is not None
+    page = linux.shared_page(birth)
+    os.close(birth)
     try:
         linux.setns(namespace, linux.CLONE_NEWPID)
         enter(spec, context, born_in_cgroup=born_in_cgroup)
-        needed = (context.report, birth, context.status_channel, context.machine.program, context.processes)
+        needed = (context.report, context.status_channel, context.machine.program, context.processes)
         linux.close_others(descriptor for descriptor in needed if descriptor is not None)
-        pid = linux.plain_fork(linux.CLONE_PARENT)
-        if pid == 0:
-            os.close(birth)
+        if linux.plain_fork(linux.CLONE_PARENT, pid_at=page) == 0:
             return
-        answer = str(pid)
+        os._exit(0)
     except OSError as error:
-        answer = f"0 {error.strerror or error}"
+        why = error.strerror or str(error)
     except Exception as error:  # noqa: BLE001 - the keeper is to hear of it, and nobody else can
-        answer = f"0 {error}"
-    os.write(birth, answer.encode(errors="backslashreplace"))
+        why = str(error)
+    reason = why.encode(errors="backslashreplace")[:LONGEST_REASON]
+    memoryview(page).cast("B")[PID_SIZE : PID_SIZE + len(reason)] = reason
     os._exit(0)
 
 

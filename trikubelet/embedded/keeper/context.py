@@ -125,7 +125,7 @@ class ChildContext:
         self.status_channel: int | None = None
         """Where a reaper tells the command's exit status; None: no reaper."""
         self.birth: int | None = None
-        """Where the process in between tells which one it has forked into the PID namespace."""
+        """A memfd: the pid of what the process in between has forked into the PID namespace, and why there is none."""
         # What the child alone knows.
         self.report = -1
         self.stage = "setup"

@@ -15,7 +15,7 @@ import struct
 from trikubelet.embedded.keeper import context as contexts
 from trikubelet.embedded.keeper.child import START
 from trikubelet.embedded.keeper.reaper import STATUS
-from trikubelet.embedded.keeper.reports import read_birth, read_report, read_status
+from trikubelet.embedded.keeper.reports import LONGEST_REASON, PID_SIZE, read_report, read_sibling, read_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ _KILL_ROUNDS_PER_TURN = 20
 _PAUSE_BETWEEN_KILLS = 0.002
 _CREDENTIALS = struct.Struct("iII")
 _CONTROL_SPACE = 256
-_CREDENTIALS_SPACE = socket.CMSG_SPACE(_CREDENTIALS.size)
-_LONGEST_BIRTH = 4096
 
 
 class Process:
@@ -65,8 +63,8 @@ class Process:
         self._on_gone = on_gone
         self._report: socket.socket | None = None
         self._status: socket.socket | None = None
-        self._birth: socket.socket | None = None
-        """Where the process in between tells whom it has forked into another PID namespace; None: there is none."""
+        self._birth = -1
+        """The memfd in which the process in between leaves whom it has forked into another PID namespace."""
         self._between = 0
         self._between_pidfd = -1
         self._limit: Timer | None = None
@@ -94,9 +92,8 @@ class Process:
             theirs.append(status)
             context.status_channel = status.fileno()
         if context.pid_namespace is not None:
-            self._birth, birth = _pair(with_credentials=True)
-            theirs.append(birth)
-            context.birth = birth.fileno()
+            context.birth = self._birth = os.memfd_create("trikubelet-birth", os.MFD_CLOEXEC)
+            os.ftruncate(self._birth, PID_SIZE + LONGEST_REASON)
         try:
             contexts.send(self._report, spec, context)
             oom_score = None if context.is_expected else spec["oom_score_adj"] or 0
@@ -147,52 +144,30 @@ class Process:
         except OSError as error:
             self._not_born(str(error))
             return
-        if self._birth is None:
+        if self._birth < 0:
             self._born(pid, pidfd)
             return
         self._between, self._between_pidfd = pid, pidfd
-        self._loop.watch(self._birth.fileno(), self._birth_ready)
         self._loop.watch(pidfd, self._between_ended)
         if self._killing:
             self._kill_round()
 
-    def _birth_ready(self, _events: int) -> bool:
-        """Take one message, which must be of the process in between. False when none is waiting."""
-        assert self._birth is not None
-        try:
-            data, control, _, _ = self._birth.recvmsg(_LONGEST_BIRTH, _CREDENTIALS_SPACE)
-        except BlockingIOError:
-            return False
-        except ConnectionError:
-            data, control = b"", []
-        if not data:
-            self._loop.forget(self._birth.fileno())
-            return False
-        if _unpack(control)[1] != self._between:
-            return True
-        self._loop.forget(self._birth.fileno())
-        self._birth.close()
-        self._birth = None
-        pid, why = read_birth(data)
+    def _between_ended(self, _events: int) -> None:
+        if os.waitpid(self._between, os.WNOHANG)[0] == 0:
+            return
+        self._loop.forget(self._between_pidfd)
+        os.close(self._between_pidfd)
+        self._between_pidfd = -1
+        pid, why = read_sibling(os.pread(self._birth, PID_SIZE + LONGEST_REASON, 0))
+        os.close(self._birth)
+        self._birth = -1
         if pid == 0:
             self._not_born(why)
-            return True
+            return
         try:
             self._born(pid, self._forker.watchable(pid))
         except OSError as error:
             self._not_born(str(error))
-        return True
-
-    def _between_ended(self, _events: int) -> None:
-        if os.waitpid(self._between, os.WNOHANG)[0] == 0:
-            return
-        while self._birth is not None and self._birth_ready(0):
-            pass
-        self._loop.forget(self._between_pidfd)
-        os.close(self._between_pidfd)
-        self._between_pidfd = -1
-        if self._birth is not None:
-            self._not_born("the process in between ended without an answer")
 
     def _born(self, pid: int, pidfd: int) -> None:
         self.child, self._child_pidfd = pid, pidfd
@@ -357,11 +332,13 @@ class Process:
             self._on_end(status)
 
     def _close_channels(self) -> None:
-        for channel in (self._report, self._status, self._birth):
+        for channel in (self._report, self._status):
             if channel is not None:
                 self._loop.forget(channel.fileno())
                 channel.close()
-        self._birth = None
+        if self._birth >= 0:
+            os.close(self._birth)
+            self._birth = -1
 
 
 def _pair(*, with_credentials: bool = False) -> tuple[socket.socket, socket.socket]:

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 from trikubelet.embedded.keeper.reaper import STATUS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+
+PID_SIZE = 4
+LONGEST_REASON = 1024
 
 
 def read_report(data: bytes, descriptors: int) -> dict[str, Any] | None:
@@ -40,6 +45,14 @@ def read_birth(data: bytes) -> tuple[int, str]:
     if pid.isascii() and pid.isdigit() and int(pid) > 0:
         return int(pid), ""
     return 0, why or "the process that forks said nothing of it"
+
+
+def read_sibling(data: bytes) -> tuple[int, str]:
+    """The same of a process in between: the pid as the kernel writes it, then why there is none."""
+    pid = int.from_bytes(data[:PID_SIZE], sys.byteorder, signed=True)
+    if pid > 0:
+        return pid, ""
+    return 0, data[PID_SIZE:].rstrip(b"\0").decode(errors="replace") or "the process in between ended without an answer"
 
 
 def read_status(data: bytes) -> int | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from trikubelet.embedded.seccomp.profile import Condition, Profile
 
-_CLONE_PARENT, _SIGCHLD = 0x8000, 17
+_CLONE_PARENT_AND_SETTID, _SIGCHLD = 0x108000, 17
 _TIOCSCTTY = 0x540E
 _PLAIN: Final = (
     "brk", "capset", "close", "close_range", "dup2", "dup3", "execve", "execveat", "exit_group", "futex", "getpid",
@@ -26,7 +26,7 @@ _PLAIN: Final = (
     "rt_sigreturn", "setsid", "wait4", "write",
 )  # fmt: skip
 _WITH_ARGUMENTS: Final[Sequence[tuple[str, Mapping[int, int]]]] = (
-    ("clone", {0: _CLONE_PARENT}),
+    ("clone", {0: _CLONE_PARENT_AND_SETTID}),
     ("clone", {0: _SIGCHLD}),
     ("ioctl", {1: _TIOCSCTTY}),
     *(("prctl", {0: option}) for option in (1, 4, 36, 38, 47)),
