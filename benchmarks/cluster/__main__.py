@@ -3,6 +3,7 @@
     python -m benchmarks.cluster                                             # embedded runtime, one pod
     python -m benchmarks.cluster --runtime containerd --rounds 50            # root, containerd (make packages)
     python -m benchmarks.cluster --runtime containerd --pods 100 --rounds 3 --rest 70 --json cluster.json
+    python -m benchmarks.cluster --runtime containerd --kubelet PROGRAM      # beside another kubelet, on its own node
 
 Pods are created bound to the node, by an administrator of the API server, and what becomes of them is told by his
 watch. The floor is a bare client that makes the same CRI calls on a runtime of the same kind, until they return; of
@@ -21,7 +22,7 @@ import click
 import trio
 
 from benchmarks.cluster.arena import Settings, arena, compete
-from benchmarks.cluster.steps import FLOOR, FLOOR_STEPS, OURS, Measurements, Step, aims
+from benchmarks.cluster.steps import FLOOR, FLOOR_STEPS, Measurements, Step, aims
 from benchmarks.picture import picture_option
 from benchmarks.report import print_table, report
 from benchmarks.termination.__main__ import progress_bar
@@ -36,10 +37,11 @@ FLOOR_AT_ONCE: Final = (10, 500)
 """Tried where nothing else is said."""
 
 
-def measure_on(kind: str, settings: Settings, at_once: Sequence[int]) -> Measurements:
+def measure_on(kind: str, settings: Settings, at_once: Sequence[int], kubelet: Path | None) -> Measurements:
     """Start everything, measure, leave nothing."""
-    steps = 2 + (len(at_once) + 1) * (1 + settings.rounds) + (2 if settings.rest else 0)
-    with TemporaryDirectory(prefix="trikubelet-cluster-") as name, arena(kind, Path(name)) as started:
+    nodes = 1 if kubelet is None else 2
+    steps = 2 + (len(at_once) + nodes) * (1 + settings.rounds) + (2 * nodes if settings.rest else 0)
+    with TemporaryDirectory(prefix="trikubelet-cluster-") as name, arena(kind, Path(name), kubelet) as started:
         with progress_bar(steps) as progress:
             return trio.run(compete, started, settings, at_once, progress)
 
@@ -49,7 +51,7 @@ def print_steps(settings: Settings, measured: Measurements, heading: str) -> Non
     rows = []
     for step in Step:
         floor = measured.floor(step) if step in FLOOR_STEPS else None
-        for shown, name in ((FLOOR, floor), (OURS, OURS)):
+        for shown, name in ((FLOOR, floor), *((node, node) for node in measured.nodes)):
             if name is None or not measured.seconds(name, step):
                 continue
             what = f"{'deleted' if step.of_end else 'created'} to {step.value}"
@@ -57,15 +59,14 @@ def print_steps(settings: Settings, measured: Measurements, heading: str) -> Non
             if settings.pods > 1 and step in FLOOR_STEPS:
                 rows.append([f"{what}, the last", shown, *_milliseconds(measured.lasts(name, step))])
     print_table(f"Milliseconds: {heading}", ["step", "who", "times", "p50", "p90", "p99", "max"], rows)
-    cpu = measured.cpu_per_pod(OURS)
-    if cpu is not None:
-        end = measured.cpu_of_end(OURS)
+    for node in measured.nodes:
+        cpu, end = measured.cpu_per_pod(node), measured.cpu_of_end(node)
         click.echo(
-            f"CPU of the agent: {1000 * cpu:.1f} ms per pod, with what it does besides: "
+            f"CPU of {node}: {1000 * cpu:.1f} ms per pod, with what it does besides: "
             f"{1000 * (cpu - end):.1f} for its start, {1000 * end:.1f} for its end."
         )
-    for pods, rest in measured.rests.items():
-        click.echo(f"The agent at rest with {pods} pods: {rest.cpu:.2f} % of a core, {rest.resident:.1f} MiB resident.")
+    for (node, pods), rest in measured.rests.items():
+        click.echo(f"{node} at rest with {pods} pods: {rest.cpu:.2f} % of a core, {rest.resident:.1f} MiB resident.")
 
 
 def _milliseconds(seconds: Sequence[float]) -> list[str]:
@@ -97,6 +98,11 @@ def _milliseconds(seconds: Sequence[float]) -> list[str]:
     show_default=True,
     help="Seconds to watch the agent without pods, and with all of them.",
 )
+@click.option(
+    "--kubelet",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The program of another kubelet, which takes turns with this agent.",
+)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
 @picture_option
 def main(
@@ -107,12 +113,13 @@ def main(
     settle: float,
     at_once: tuple[int, ...],
     rest: float,
+    kubelet: Path | None,
     json_file: Path | None,
 ) -> None:
     """Measure how long pods take to start and to end in a cluster."""
     silence()
     settings = Settings(pods, rounds, grace, settle, rest)
-    measured = measure_on(kind, settings, sorted({min(number, pods) for number in at_once}))
+    measured = measure_on(kind, settings, sorted({min(number, pods) for number in at_once}), kubelet)
     of_pods = "one pod at a time" if pods == 1 else f"{pods} pods at once"
     print_steps(settings, measured, f"{of_pods}, {rounds} rounds, {kind}")
     click.echo(

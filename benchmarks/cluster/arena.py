@@ -20,17 +20,18 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from benchmarks.agent_process import NODE_NAME, PATIENCE, interruptible_once, running_agent
-from benchmarks.cluster.api_server import ADMIN_KUBECONFIG, NODE_KUBECONFIG
+from benchmarks.cluster.api_server import ADMIN_KUBECONFIG, node_kubeconfig
 from benchmarks.cluster.contestants import BEHAVIOUR, BareClient, ClusterNode
 from benchmarks.cluster.steps import Measurements
 from benchmarks.manifest_agents import Runtime
 from benchmarks.termination.floor import BareCalls, record
-from benchmarks.termination.kubelets import IMAGES, MOST_PODS, containerd, served_runtime
+from benchmarks.termination.kubelets import IMAGES, MOST_PODS, Process, containerd, other_kubelet, served_runtime
 from benchmarks.termination.pods import PodPlan
 from benchmarks.termination.watch import ContainerdEyes, EmbeddedEyes
 from tests.apiserver.cluster import TestCluster
 from trikubelet.kube_client.client import open_client
 from trikubelet.kube_client.dialing import open_access
+from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.rpc.grpc import open_unix_channel
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from benchmarks.termination.watch import Eyes
 
 API_SERVER_PATIENCE: Final = 30.0
+PEER_NODE: Final = f"{NODE_NAME}-peer"
 
 
 @attrs.frozen
@@ -54,7 +56,7 @@ class Settings:
     settle: float
     """Seconds from when all pods run until they are asked to end."""
     rest: float = 0.0
-    """Seconds in which the agent is watched that has no pods, and then that has all of them; 0: neither."""
+    """Seconds in which an agent is watched that has no pods, and then that has all of them; 0: neither."""
 
 
 @attrs.frozen
@@ -70,6 +72,8 @@ class Arena:
     """Its pid."""
     admin: Path
     """A kubeconfig."""
+    peer: tuple[Process, Path] | None = None
+    """Another kubelet, and its runtime's socket."""
 
     @property
     def signs(self) -> Path:
@@ -78,13 +82,13 @@ class Arena:
 
 
 @contextmanager
-def arena(kind: str, folder: Path) -> Iterator[Arena]:
+def arena(kind: str, folder: Path, kubelet: Path | None = None) -> Iterator[Arena]:
     """Start everything. Nothing is left of it."""
     with interruptible_once() as stack:
-        yield _start(kind, folder, stack)
+        yield _start(kind, folder, stack, kubelet)
 
 
-def _start(kind: str, folder: Path, stack: ExitStack) -> Arena:
+def _start(kind: str, folder: Path, stack: ExitStack, kubelet: Path | None) -> Arena:
     floor: Runtime
     if kind == "containerd":
         floor = stack.enter_context(containerd(folder / "floor", 0))
@@ -93,25 +97,37 @@ def _start(kind: str, folder: Path, stack: ExitStack) -> Arena:
     else:
         floor = stack.enter_context(served_runtime(folder / "floor"))
         endpoint, runtime = "embedded", folder / "agent" / "root" / "runtime"
-    kubeconfigs = stack.enter_context(running_api_server(folder / "api"))
+    kubeconfigs = stack.enter_context(running_api_server(folder / "api", [NODE_NAME, PEER_NODE]))
+    peer = None if kubelet is None else _start_peer(kind, folder / "peer", stack, kubelet, kubeconfigs)
     (folder / "agent" / "sign").mkdir(parents=True)
     flags = [
-        f"--kubeconfig={kubeconfigs / NODE_KUBECONFIG}",
+        f"--kubeconfig={node_kubeconfig(kubeconfigs, NODE_NAME)}",
         f"--max-pods={MOST_PODS}",
         "--host-image",
         "--pod-network=host",
     ]
     agent = stack.enter_context(running_agent(folder / "agent", endpoint, flags))
     agent.wait_until_it_listens()
-    return Arena(kind, folder, floor, runtime, agent.process.pid, kubeconfigs / ADMIN_KUBECONFIG)
+    return Arena(kind, folder, floor, runtime, agent.process.pid, kubeconfigs / ADMIN_KUBECONFIG, peer)
+
+
+def _start_peer(kind: str, folder: Path, stack: ExitStack, kubelet: Path, kubeconfigs: Path) -> tuple[Process, Path]:
+    runtime: Runtime
+    if kind == "containerd":
+        runtime = stack.enter_context(containerd(folder.with_name("theirs"), 2))
+    else:
+        runtime = stack.enter_context(served_runtime(folder.with_name("theirs")))
+    kubeconfig = node_kubeconfig(kubeconfigs, PEER_NODE)
+    process = stack.enter_context(other_kubelet(folder, kubelet, runtime, node=PEER_NODE, kubeconfig=kubeconfig))
+    return process, runtime.socket
 
 
 @contextmanager
-def running_api_server(folder: Path, node: str = NODE_NAME, tokens: int = 0) -> Iterator[Path]:
+def running_api_server(folder: Path, nodes: Sequence[str] = (NODE_NAME,), tokens: int = 0) -> Iterator[Path]:
     """The test API server as a process; the folder of its kubeconfigs. So many users have tokens (`token-0`, …)."""
     folder.mkdir(parents=True)
     module = [sys.executable, "-m", "benchmarks.cluster.api_server"]
-    command = [*module, str(folder), f"--node={node}", f"--tokens={tokens}"]
+    command = [*module, str(folder), *(f"--node={node}" for node in nodes), f"--tokens={tokens}"]
     with (folder / "api.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
@@ -145,22 +161,37 @@ async def compete(
         else:
             channel = await stack.enter_async_context(open_unix_channel(arena.runtime))
             eyes = ContainerdEyes(RuntimeClient(channel))
-        progress("waiting for the node")
+        progress("waiting for the nodes")
         await cluster.until_ready(NODE_NAME)
         contestants: list[Contestant] = [BareClient(calls, number, recorded, bare) for number in at_once]
-        node = ClusterNode(cluster, image, arena.signs, eyes.is_empty, arena.agent)
+        nodes = [ClusterNode(cluster, image, arena.signs, eyes.is_empty, arena.agent)]
+        if arena.peer is not None:
+            process, socket = arena.peer
+            runtime = RuntimeClient(await stack.enter_async_context(open_unix_channel(socket)))
+            await cluster.until_ready(PEER_NODE)
+            signs = process.folder / "sign"
+            ended = partial(_has_ended_all, runtime)
+            nodes.append(ClusterNode(cluster, image, signs, ended, process.pid, process.name, PEER_NODE))
         measured = Measurements()
-        if settings.rest:
-            progress("at rest without pods")
-            measured.rests[0] = await node.rest(settings.rest)
-        await measure(settings, [*contestants, node], measured, progress)
-        if settings.rest:
-            progress(f"at rest, pods: {settings.pods}")
-            plans = [PodPlan(f"rest-{pod}", BEHAVIOUR, settings.grace) for pod in range(settings.pods)]
+        for node in nodes if settings.rest else ():
+            progress(f"{node.name}: at rest without pods")
+            measured.rests[node.name, 0] = await node.rest(settings.rest)
+        await measure(settings, [*contestants, *nodes], measured, progress)
+        for node in nodes if settings.rest else ():
+            progress(f"{node.name}: at rest, pods: {settings.pods}")
+            pods = range(settings.pods)
+            plans = [
+                PodPlan(f"rest-{_slug(node.name)}-{pod}", BEHAVIOUR, settings.grace) for pod in range(settings.pods)
+            ]
             rest = (await node.run(plans, settings.rest)).rest
             assert rest is not None
-            measured.rests[settings.pods] = rest
+            measured.rests[node.name, settings.pods] = rest
         return measured
+
+
+async def _has_ended_all(runtime: RuntimeClient) -> bool:
+    """Other kubelets remove what has ended once a minute."""
+    return all(one.state is not v1.PodSandboxState.SANDBOX_READY for one in await runtime.list_pod_sandboxes())
 
 
 async def measure(

@@ -55,10 +55,11 @@ class ClusterNode:
     image: str
     signs: Path
     is_empty: Callable[[], Awaitable[bool]]
-    """Whether its runtime holds nothing any more."""
+    """Whether its runtime holds nothing any more, or nothing that runs."""
     pid: int
     """Of its agent."""
     name: str = OURS
+    node: str = NODE_NAME
 
     async def run(self, plans: Sequence[PodPlan], settle: float) -> Batch:
         pods = {plan.name: self._pod(plan) for plan in plans}
@@ -104,7 +105,7 @@ class ClusterNode:
         """Bound to the node."""
         document: dict[str, Any] = plan.manifest(self.image, str(self.signs))
         document["metadata"] = {"name": plan.name, "namespace": self.cluster.namespace}
-        document["spec"]["nodeName"] = NODE_NAME
+        document["spec"]["nodeName"] = self.node
         return pod_from_dict(document)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -123,8 +123,8 @@ class Measurements:
     """Every batch there was, by who took part."""
 
     batches: dict[str, list[Batch]] = attrs.field(factory=dict)
-    rests: dict[int, Rest] = attrs.field(factory=dict)
-    """Of the agent, by its number of pods."""
+    rests: dict[tuple[str, int], Rest] = attrs.field(factory=dict)
+    """By who rested with how many pods."""
 
     def add(self, contestant: str, batch: Batch) -> None:
         self.batches.setdefault(contestant, []).append(batch)
@@ -139,16 +139,22 @@ class Measurements:
         lasts = (batch.last(step) for batch in self.batches.get(contestant, []))
         return [seconds for seconds in lasts if seconds is not None]
 
-    def cpu_per_pod(self, contestant: str) -> float | None:
-        """Seconds; None where nobody counted."""
-        counted = [batch for batch in self.batches.get(contestant, []) if batch.cpu is not None]
-        pods = sum(len(batch.pods) for batch in counted)
-        return sum(batch.cpu or 0 for batch in counted) / pods if pods else None
+    @property
+    def nodes(self) -> list[str]:
+        """Those whose processor time was counted: agents."""
+        return [name for name, batches in self.batches.items() if batches[0].cpu is not None]
 
-    def cpu_of_end(self, contestant: str) -> float:
-        """Seconds of it; 0 where nobody counted."""
-        counted = [batch for batch in self.batches.get(contestant, []) if batch.cpu is not None]
-        return sum(batch.cpu_of_end for batch in counted) / max(sum(len(batch.pods) for batch in counted), 1)
+    def cpu_per_pod(self, node: str) -> float:
+        """Seconds."""
+        return self._of_each_pod(node, lambda batch: batch.cpu or 0)
+
+    def cpu_of_end(self, node: str) -> float:
+        """Seconds of it."""
+        return self._of_each_pod(node, lambda batch: batch.cpu_of_end)
+
+    def _of_each_pod(self, node: str, seconds: Callable[[Batch], float]) -> float:
+        batches = self.batches[node]
+        return sum(map(seconds, batches)) / sum(len(batch.pods) for batch in batches)
 
     def floor(self, step: Step) -> str | None:
         """Of the bare clients, the one whose batches were there first; None when none was."""

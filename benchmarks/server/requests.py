@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from benchmarks.cluster.api_server import NODE_KUBECONFIG
+from benchmarks.agent_process import NODE_NAME
+from benchmarks.cluster.api_server import node_kubeconfig
 from benchmarks.cluster.arena import running_api_server
 from benchmarks.server.agents import ServingAgent, serving_agent
 from benchmarks.server.logs import start_pods
@@ -71,7 +72,7 @@ def measure_requests(
     tokens = count + WARM_UP
     settings = {"kubeAPIQPS": UNLIMITED, "kubeAPIBurst": UNLIMITED}
     with running_api_server(folder / "api", tokens=2 * tokens + 1) as kubeconfigs:
-        node = kubeconfigs / NODE_KUBECONFIG
+        node = node_kubeconfig(kubeconfigs, NODE_NAME)
         flags = [f"--kubeconfig={node}", "--max-pods=10000"]
         with serving_agent(folder / "agent", runtime.endpoint, settings, flags) as agent:
             told(f"starting {pods} pods")

@@ -207,17 +207,21 @@ def our_agent(folder: Path, endpoint: str) -> Iterator[Process]:
 
 
 @contextmanager
-def other_kubelet(folder: Path, program: Path, runtime: Runtime) -> Iterator[Process]:
-    """A kubelet without an API server. What it leaves in the runtime is left."""
+def other_kubelet(
+    folder: Path, program: Path, runtime: Runtime, *, node: str = NODE_NAME, kubeconfig: Path | None = None
+) -> Iterator[Process]:
+    """A kubelet, without an API server if there is no kubeconfig. What it leaves in the runtime is left."""
     for name in ("sign", "manifests", "plugins", "certificates"):
         (folder / name).mkdir(parents=True)
-    configuration = write_configuration(folder, **standalone_configuration(folder, runtime.endpoint))
+    settings = standalone_configuration(folder, runtime.endpoint) | {"registerNode": kubeconfig is not None}
+    configuration = write_configuration(folder, **settings)
     command = [
         str(program),
         f"--config={configuration}",
         f"--root-dir={folder / 'root'}",
         f"--cert-dir={folder / 'certificates'}",
-        f"--hostname-override={NODE_NAME}",
+        f"--hostname-override={node}",
+        *([] if kubeconfig is None else [f"--kubeconfig={kubeconfig}"]),
     ]
     with (folder / "kubelet.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from benchmarks.agent_process import NODE_NAME, PATIENCE, interruptible_once, running_agent
-from benchmarks.cluster.api_server import ADMIN_KUBECONFIG, NODE_KUBECONFIG
+from benchmarks.cluster.api_server import ADMIN_KUBECONFIG, node_kubeconfig
 from benchmarks.cluster.arena import running_api_server
 from benchmarks.cluster.contestants import BEHAVIOUR, ClusterNode
 from benchmarks.cluster.steps import Step
@@ -71,7 +71,7 @@ def _start(runtime_kind: str, folder: Path, stack: ExitStack) -> Node:
         endpoint, runtime = node.endpoint, node.socket
     kubeconfigs = stack.enter_context(running_api_server(folder / "api"))
     (folder / "agent" / "sign").mkdir(parents=True)
-    flags = [f"--kubeconfig={kubeconfigs / NODE_KUBECONFIG}", "--host-image", "--pod-network=host"]
+    flags = [f"--kubeconfig={node_kubeconfig(kubeconfigs, NODE_NAME)}", "--host-image", "--pod-network=host"]
     agent = stack.enter_context(running_agent(folder / "agent", endpoint, flags))
     agent.wait_until_it_listens()
     return Node(runtime_kind, runtime, folder / "agent", agent.process.pid, kubeconfigs / ADMIN_KUBECONFIG)

@@ -29,7 +29,7 @@ def test_on_the_embedded_runtime_pods_come_and_go_by_the_api_server_and_by_bare_
         done = CliRunner().invoke(main, arguments)
         assert done.exit_code == 0, (done.output, done.exception)
         assert json.loads(file.read_text()) == []
-        assert "CPU of the agent" in done.output
+        assert "CPU of trikubelet" in done.output
         for pods in (0, 2):
             assert f"at rest with {pods} pods" in done.output
         for step in Step:

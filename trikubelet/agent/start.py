@@ -24,5 +24,5 @@ class ConnectedRuntime:
     embedded: EmbeddedRuntime | None = None
 
     def pull_progress(self, image: str) -> str:
-        """How far the pull of an image is, for people; empty where the runtime does not tell, or pulls it not."""
+        """How far the pull of an image is, for people; empty where the runtime does not tell, or is not pulling it."""
         return "" if self.embedded is None else self.embedded.puller.progress_of(image)
