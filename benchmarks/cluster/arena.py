@@ -179,7 +179,6 @@ async def compete(
         await measure(settings, [*contestants, *nodes], measured, progress)
         for node in nodes if settings.rest else ():
             progress(f"{node.name}: at rest, pods: {settings.pods}")
-            pods = range(settings.pods)
             plans = [
                 PodPlan(f"rest-{_slug(node.name)}-{pod}", BEHAVIOUR, settings.grace) for pod in range(settings.pods)
             ]

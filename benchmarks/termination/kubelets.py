@@ -251,6 +251,7 @@ def standalone_configuration(folder: Path, endpoint: str) -> dict[str, Any]:
         "registerNode": False,
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
+        "contentType": "application/json",  # all that the API server of the tests knows
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],

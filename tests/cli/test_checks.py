@@ -189,6 +189,14 @@ def test_overlayfs_is_looked_for(tmp_path: Path) -> None:
     assert checks.check_overlayfs(machine(tmp_path / "x")).level is Level.WARN
 
 
+def test_root_is_told_that_mounts_come_apart_without_user_namespaces(tmp_path: Path) -> None:
+    here = machine(tmp_path)
+    assert checks.check_user_namespaces(here, allowed=lambda: True).level is Level.OK
+    refused = checks.check_user_namespaces(here, allowed=lambda: False)
+    assert refused.level is Level.WARN
+    assert refused.fix == "sysctl user.max_user_namespaces=10000"
+
+
 def test_without_root_user_namespaces_decide(tmp_path: Path) -> None:
     here = machine(tmp_path, uid=1000)
     assert checks.check_user_namespaces(here, allowed=lambda: True).level is Level.OK

@@ -233,7 +233,14 @@ _CLONE_NEWUSER: Final = 0x10000000
 
 def check_user_namespaces(machine: Machine, *, allowed: Callable[[], bool] | None = None) -> CheckResult:
     if machine.uid == 0:
-        return ok("namespaces", "containers get PID, mount, UTS and IPC namespaces of their own")
+        if (allowed or _may_unshare)():
+            return ok("namespaces", "containers get PID, mount, UTS and IPC namespaces of their own")
+        return warn(
+            "namespaces",
+            "no user namespaces: descriptors that a container of the embedded runtime leaves to others show, after its "
+            "end, what was hidden from it",
+            "sysctl user.max_user_namespaces=10000",
+        )
     if (allowed or _may_unshare)():
         return ok("namespaces", "user namespaces are allowed: containers are isolated, with one user id")
     return warn(

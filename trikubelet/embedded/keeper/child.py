@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import array
 import binascii
+import errno
 import fcntl
 import json
 import os
@@ -226,6 +227,17 @@ def _make(spec: dict[str, Any], context: ChildContext) -> None:
             os.close(descriptor)
         context.stage = "root filesystem"
         builder.build()
+        if not spec["privileged"]:
+            _lock_mounts()
+
+
+def _lock_mounts() -> None:
+    try:
+        linux.lock_mounts()
+    except OSError as error:
+        # As on any other runtime then: `trikubelet check` tells of a kernel without user namespaces.
+        if error.errno not in (errno.ENOSPC, errno.EPERM, errno.EINVAL, errno.ENOSYS):
+            raise
 
 
 def _prepare(spec: dict[str, Any], context: ChildContext, *, among_others: bool) -> tuple[int, int]:

@@ -214,6 +214,35 @@ def shared_page(descriptor: int) -> ctypes.Array[ctypes.c_char]:
     return (ctypes.c_char * mmap.PAGESIZE).from_address(address)
 
 
+def lock_mounts() -> None:
+    """Go on in a copy of this mount namespace whose mounts stay on top of each other, even when it ends.
+
+    Who has a descriptor of a folder keeps the mount that it is on. When the last process of a mount namespace ends,
+    the kernel takes its mounts apart, and such a descriptor then shows what they hid: of procfs all that was masked
+    or read-only. It leaves those alone that a less privileged namespace got as a copy, which is why this one belongs
+    to a user namespace of its own. Raises OSError, and the namespace is as before.
+    """
+    reading, writing = os.pipe()
+    try:
+        pid = plain_fork(CLONE_NEWUSER | CLONE_NEWNS)
+        if pid == 0:
+            os.close(writing)
+            os.read(reading, 1)  # until it is not needed, or the other one is gone
+            os._exit(0)
+        try:
+            owner = os.pidfd_open(pid)
+            setns(owner, CLONE_NEWNS)
+            os.close(owner)
+        finally:
+            os.close(writing)
+            writing = -1
+            os.waitpid(pid, 0)
+    finally:
+        os.close(reading)
+        if writing >= 0:
+            os.close(writing)
+
+
 def close_all_but(kept: Iterable[int]) -> None:
     """Close every descriptor that is not kept; what is at 0 (the keeper's: /dev/null) is at 1 and 2 too then."""
     close_others(kept)
