@@ -25,6 +25,7 @@ from benchmarks.termination.phases import OURS, Phase
 from benchmarks.termination.pods import LEAST_GRACE, Behaviour
 from benchmarks.termination.watch import Eyes
 from tests.containerd_node import TEST_IMAGE, ContainerdNode
+from trikubelet.linux.shared_folder import unshare_folder
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.rpc.grpc import open_unix_channel
 
@@ -237,6 +238,7 @@ def other_kubelet(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        unshare_folder(folder / "root")
 
 
 def standalone_configuration(folder: Path, endpoint: str) -> dict[str, Any]:

@@ -97,8 +97,8 @@ def _go_in(spec: dict[str, Any], context: ChildContext, namespace: int, *, born_
     page = linux.shared_page(birth)
     os.close(birth)
     try:
-        linux.setns(namespace, linux.CLONE_NEWPID)
-        enter(spec, context, born_in_cgroup=born_in_cgroup)
+        # The same descriptor may be that of the container to enter, or to take procfs of, and is closed with that.
+        enter(spec, context, os.dup(namespace), born_in_cgroup=born_in_cgroup)
         needed = (context.report, context.status_channel, context.machine.program, context.processes)
         linux.close_others(descriptor for descriptor in needed if descriptor is not None)
         if linux.plain_fork(linux.CLONE_PARENT, pid_at=page) == 0:
@@ -113,15 +113,17 @@ def _go_in(spec: dict[str, Any], context: ChildContext, namespace: int, *, born_
     os._exit(0)
 
 
-def enter(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) -> None:
+def enter(spec: dict[str, Any], context: ChildContext, namespace: int, *, born_in_cgroup: bool) -> None:
     """On the way to a container or command in a PID namespace with others, outside of it: all that needs privileges.
 
-    What the calling process then forks can be taken over by a neighbour with SYS_PTRACE. So it has the user, the
-    capabilities and the filter of the container already. Raises OSError with the stage in its text.
+    What the calling process then forks is in that namespace, which is behind a pidfd, and can be taken over by a
+    neighbour with SYS_PTRACE. So it has the user, the capabilities and the filter of the container already. What is
+    forked before is not in there. Raises OSError with the stage in its text.
     """
     try:
         _reset_signals()
         _find_place(spec, context, born_in_cgroup=born_in_cgroup)
+        linux.setns(namespace, linux.CLONE_NEWPID)
         rights = _prepare(spec, context, among_others=True)
         # Changing the user may have undone it, if the machine's sysctl fs.suid_dumpable says so.
         linux.prctl(linux.PR_SET_DUMPABLE, 0)

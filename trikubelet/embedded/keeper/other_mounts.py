@@ -36,19 +36,21 @@ def take_copy_of(namespace: int) -> tuple[int, int]:
 
 
 def take_proc_of(container: int) -> int:
-    """A detached copy of the procfs of the container behind a pidfd, whose PID namespace the caller's children enter.
+    """A detached copy of the procfs of the container behind a pidfd, with the masks that are mounted in it.
 
     Only a process inside a PID namespace can mount its procfs, with privileges that a neighbour there could take over.
-    What the container has at `/proc` may be anything: it is taken only if it shows that namespace. What is mounted in
-    it (masks) is left out. Leaves the caller at the root of its own mount namespace.
+    What the container has at `/proc` may be anything: it is taken only if it shows that namespace. The masks are locked
+    to it (see `linux.lock_mounts`). Leaves the caller at the root of its own mount namespace.
     """
     own = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    expected = os.stat("/proc/self/ns/pid_for_children")
+    with open(f"/proc/self/fdinfo/{container}", encoding="ascii") as file:
+        pid = next(line.split()[1] for line in file if line.startswith("Pid:"))
+    expected = os.stat(f"/proc/{pid}/ns/pid")
     linux.setns(container, linux.CLONE_NEWNS)
     place = linux.open_without_magic("/proc", os.O_PATH | os.O_DIRECTORY, follow=False)
     if not os.path.samestat(os.stat("1/ns/pid", dir_fd=place), expected):
         raise OSError(0, "the target container has something else than its procfs at /proc")
-    tree = linux.open_tree("", descriptor=place, recursive=False)
+    tree = linux.open_tree("", descriptor=place)
     os.close(place)
     linux.setns(own, linux.CLONE_NEWNS)
     os.close(own)
