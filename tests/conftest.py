@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import itertools
 import os
 import sys
 import time
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 LEFTOVERS: Final = "leftovers"
 """A run within another's passes `-p no:leftovers`, since it would find what is the other's."""
+FREEZE_EACH: Final = 300
+"""Tests."""
+_finished: Final = itertools.count(1)
 LAST_TO_GO: Final = 10.0
 """Seconds for what goes by itself: a keeper's cgroups go a moment after whoever ended it."""
 PROFILE: Final = "HYPOTHESIS_PROFILE"
@@ -105,8 +109,20 @@ def _bound_examples(item: pytest.Item) -> None:
 
 def pytest_collection_finish() -> None:
     """What there is of ten thousand tests stays: let collections of garbage not look at it each time."""
+    freeze_garbage()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Nor at what the tests so far have left for good: modules, and what these and Hypothesis remember."""
+    if next(_finished) % FREEZE_EACH == 0:
+        freeze_garbage()
+
+
+def freeze_garbage() -> None:
+    """Have Python look for garbage as an agent does that has started."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(5000, 10, 10)
 
 
 class Leftovers:
