@@ -81,10 +81,11 @@ def _missing(item: pytest.Item) -> str | None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share a containerd run one after the other, in one process, and so do those that use the machine
-    otherwise: they look whether they left something. All others run beside them."""
+    otherwise: they look whether they left something. All others run beside them, and so do those that name another
+    group, since they use a machine of their own."""
     for item in items:
         for name, group in (("containerd", "containerd"), ("root", "machine")):
-            if item.get_closest_marker(name):
+            if item.get_closest_marker(name) and not item.get_closest_marker("xdist_group"):
                 item.add_marker(pytest.mark.xdist_group(group))
                 break
         if item.get_closest_marker("fuzz"):
