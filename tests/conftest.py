@@ -11,7 +11,7 @@ import itertools
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import hypothesis
 import pytest
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.containerd_node import ContainerdNode
+    from tests.scheduling import Scheduling
 
 LEFTOVERS: Final = "leftovers"
 """A run within another's passes `-p no:leftovers`, since it would find what is the other's."""
@@ -106,6 +107,15 @@ def _bound_examples(item: pytest.Item) -> None:
         handle.inner_test = bounded(handle.inner_test)
     elif inspect.iscoroutinefunction(item.obj):
         item.obj = bounded(item.obj)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    if config.option.dist != "loadgroup":
+        return None
+    from tests.scheduling import Scheduling
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_finish() -> None:
