@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import gc
 import inspect
+import itertools
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import hypothesis
 import pytest
@@ -23,9 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.containerd_node import ContainerdNode
+    from tests.scheduling import Scheduling
 
 LEFTOVERS: Final = "leftovers"
 """A run within another's passes `-p no:leftovers`, since it would find what is the other's."""
+FREEZE_EACH: Final = 300
+"""Tests."""
+_finished: Final = itertools.count(1)
 LAST_TO_GO: Final = 10.0
 """Seconds for what goes by itself: a keeper's cgroups go a moment after whoever ended it."""
 PROFILE: Final = "HYPOTHESIS_PROFILE"
@@ -77,10 +82,11 @@ def _missing(item: pytest.Item) -> str | None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share a containerd run one after the other, in one process, and so do those that use the machine
-    otherwise: they look whether they left something. All others run beside them."""
+    otherwise: they look whether they left something. All others run beside them, and so do those that name another
+    group, since they use a machine of their own."""
     for item in items:
         for name, group in (("containerd", "containerd"), ("root", "machine")):
-            if item.get_closest_marker(name):
+            if item.get_closest_marker(name) and not item.get_closest_marker("xdist_group"):
                 item.add_marker(pytest.mark.xdist_group(group))
                 break
         if item.get_closest_marker("fuzz"):
@@ -103,10 +109,31 @@ def _bound_examples(item: pytest.Item) -> None:
         item.obj = bounded(item.obj)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    if config.option.dist != "loadgroup":
+        return None
+    from tests.scheduling import Scheduling
+
+    return Scheduling(config, log)
+
+
 def pytest_collection_finish() -> None:
     """What there is of ten thousand tests stays: let collections of garbage not look at it each time."""
+    freeze_garbage()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Nor at what the tests so far have left for good: modules, and what these and Hypothesis remember."""
+    if next(_finished) % FREEZE_EACH == 0:
+        freeze_garbage()
+
+
+def freeze_garbage() -> None:
+    """Have Python look for garbage as an agent does that has started."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(5000, 10, 10)
 
 
 class Leftovers:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tests.agent.real_node import RealNode
 
 STUBBORN = 'trap "" TERM; while :; do sleep 0.1; done'
+HEARS = "trap exit TERM; sleep 1000 & wait"
 
 
 @pytest.mark.root
@@ -19,7 +20,7 @@ def test_an_image_is_run_restarted_and_deleted_and_why_tells_how_it_went(embedde
     node = embedded_node
     node.start()
     ran = node.cli(
-        "run", f"--root-dir={node.root}", node.image, "--name", "typed", "--", "sh", "-c", "echo here; exec sleep 1000"
+        "run", f"--root-dir={node.root}", node.image, "--name", "typed", "--", "sh", "-c", f"echo here; {HEARS}"
     )
     assert ran.stdout == "pod/default/typed-node-1 created\n", ran.stderr
     assert (node.manifests / "typed.yaml").exists()
@@ -28,6 +29,8 @@ def test_an_image_is_run_restarted_and_deleted_and_why_tells_how_it_went(embedde
     pod = node.pod("typed")
     assert pod is not None
     manifest = (node.manifests / "typed.yaml").read_text()
+    assert HEARS in manifest
+    manifest = manifest.replace(HEARS, "exec sleep 1000")
     (node.folder / "typed.yaml").write_text(f"{manifest}  terminationGracePeriodSeconds: 2\n")
     applied = node.cli("apply", "-f", str(node.folder / "typed.yaml"))
     assert "+  terminationGracePeriodSeconds: 2" in applied.stdout, applied.stderr

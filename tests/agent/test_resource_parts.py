@@ -113,7 +113,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, autojump_clock: MockC
     return stage
 
 
-async def test_the_groups_of_pods_are_there_when_pods_may_come(stage: Stage) -> None:
+async def test_the_groups_of_pods_are_there_when_pods_may_come(autojump_clock: MockClock, stage: Stage) -> None:
     pod = burstable("u-1")
     async with stage.running(system_reserved={"memory": "1Gi"}) as parts:
         assert set(stage.driver.groups) == {KUBEPODS, (*KUBEPODS, "burstable"), (*KUBEPODS, "besteffort")}
@@ -195,7 +195,9 @@ async def test_an_agent_without_a_file_does_not_take_a_kubelets_pods_for_its_own
         assert await parts.cgroups.found() == {"abc-1": strange}
 
 
-async def test_a_runtime_that_does_not_say_its_driver_keeps_the_agent_from_starting(stage: Stage) -> None:
+async def test_a_runtime_that_does_not_say_its_driver_keeps_the_agent_from_starting(
+    autojump_clock: MockClock, stage: Stage
+) -> None:
     stage.runtime.driver = None
     assert "which cgroup driver it uses" in await stage.refusal()
 

@@ -86,7 +86,10 @@ class Stage:
             action.made = made if told else None
 
     async def look(self) -> PodRuntimeStatus:
-        return await self.pleg.cache.get_newer_than("a", trio.current_time())
+        try:
+            return await self.pleg.cache.get_newer_than("a", trio.current_time())
+        finally:
+            await trio.sleep(0.001)  # so that the next look asks for something newer
 
 
 @pytest.fixture
@@ -103,7 +106,7 @@ async def stage(autojump_clock: MockClock, nursery: trio.Nursery) -> Stage:
     return Stage(runtime, pleg)
 
 
-async def test_a_pod_that_the_agent_alone_made_is_asked_for_by_ids(stage: Stage) -> None:
+async def test_a_pod_that_the_agent_alone_made_is_asked_for_by_ids(autojump_clock: MockClock, stage: Stage) -> None:
     stage.start("c")
     assert contents(await stage.look()) == {"s": "s", "c": "s"}
     await trio.sleep(1)
@@ -115,7 +118,7 @@ async def test_a_pod_that_the_agent_alone_made_is_asked_for_by_ids(stage: Stage)
     assert stage.runtime.asked == [{"s", "c"}, {"s", "c", "d"}, {"s", "c", "d"}]
 
 
-async def test_a_pod_that_was_there_before_is_listed(stage: Stage) -> None:
+async def test_a_pod_that_was_there_before_is_listed(autojump_clock: MockClock, stage: Stage) -> None:
     stage.runtime.sandboxes.append("s")
     stage.runtime.containers["c"] = RUNNING
     await stage.look()
@@ -125,7 +128,9 @@ async def test_a_pod_that_was_there_before_is_listed(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("how", ["not told", "cancelled", "raised"])
-async def test_a_pod_is_listed_for_ever_after_an_action_that_may_have_made_more(stage: Stage, how: str) -> None:
+async def test_a_pod_is_listed_for_ever_after_an_action_that_may_have_made_more(
+    autojump_clock: MockClock, stage: Stage, how: str
+) -> None:
     stage.start("c")
     await stage.look()
     if how == "not told":
@@ -148,7 +153,7 @@ async def test_a_pod_is_listed_for_ever_after_an_action_that_may_have_made_more(
     assert stage.runtime.asked == [{"s", "c"}, None, None, None]
 
 
-async def test_a_pod_is_listed_after_an_inspection_that_failed(stage: Stage) -> None:
+async def test_a_pod_is_listed_after_an_inspection_that_failed(autojump_clock: MockClock, stage: Stage) -> None:
     stage.start("c")
     stage.runtime.error = ValueError("away")
     with pytest.raises(ValueError, match="away"):
@@ -160,7 +165,7 @@ async def test_a_pod_is_listed_after_an_inspection_that_failed(stage: Stage) -> 
 
 @pytest.mark.parametrize(("container", "asked"), [("d", {"s", "c", "d"}), ("foreign", None), ("", None)])
 async def test_what_sources_say_meanwhile_makes_a_list_when_the_agent_did_not_make_it(
-    stage: Stage, container: str, asked: set[str] | None
+    autojump_clock: MockClock, stage: Stage, container: str, asked: set[str] | None
 ) -> None:
     stage.start("c")
     await stage.look()
@@ -175,7 +180,7 @@ async def test_what_sources_say_meanwhile_makes_a_list_when_the_agent_did_not_ma
 
 @pytest.mark.parametrize("delay", [0.0, 0.5])
 async def test_an_unknown_container_is_looked_for_though_the_pod_was_looked_at_since(
-    stage: Stage, delay: float
+    autojump_clock: MockClock, stage: Stage, delay: float
 ) -> None:
     """By its ids: so it was not seen. `delay`: the inspection is under way."""
     stage.start("c")
@@ -192,7 +197,9 @@ async def test_an_unknown_container_is_looked_for_though_the_pod_was_looked_at_s
     assert set(contents(stage.pleg.cache.get("a"))) == {"s", "c", "d"}
 
 
-async def test_a_relist_that_finds_another_container_has_the_pod_listed(stage: Stage, nursery: trio.Nursery) -> None:
+async def test_a_relist_that_finds_another_container_has_the_pod_listed(
+    autojump_clock: MockClock, stage: Stage, nursery: trio.Nursery
+) -> None:
     stage.start("c")
     await stage.look()
     await trio.sleep(1)
@@ -203,7 +210,7 @@ async def test_a_relist_that_finds_another_container_has_the_pod_listed(stage: S
     assert set(contents(stage.pleg.cache.get("a"))) == {"s", "c", "foreign"}
 
 
-async def test_a_reader_beside_an_action_sees_what_it_has_made_so_far(stage: Stage) -> None:
+async def test_a_reader_beside_an_action_sees_what_it_has_made_so_far(autojump_clock: MockClock, stage: Stage) -> None:
     stage.start("c")
     await stage.look()
     await trio.sleep(1)
@@ -216,7 +223,9 @@ async def test_a_reader_beside_an_action_sees_what_it_has_made_so_far(stage: Sta
     assert stage.runtime.asked == [{"s", "c"}, None, {"s", "c", "d"}]
 
 
-async def test_what_is_removed_while_the_pod_is_inspected_does_not_stay(stage: Stage) -> None:
+async def test_what_is_removed_while_the_pod_is_inspected_does_not_stay(
+    autojump_clock: MockClock, stage: Stage
+) -> None:
     stage.start("c", "d")
     stage.runtime.containers["c"] = EXITED
     await stage.look()
@@ -234,7 +243,7 @@ async def test_what_is_removed_while_the_pod_is_inspected_does_not_stay(stage: S
     assert set(contents(stage.pleg.cache.get("a"))) == {"s", "d"}
 
 
-async def test_nothing_is_kept_of_a_pod_that_is_gone(stage: Stage) -> None:
+async def test_nothing_is_kept_of_a_pod_that_is_gone(autojump_clock: MockClock, stage: Stage) -> None:
     stage.start("c")
     await stage.look()
     stage.runtime.containers["c"] = EXITED

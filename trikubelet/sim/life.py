@@ -11,6 +11,7 @@ The same options give the same life: the same summary, down to the digest of eve
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import random
 import time
@@ -114,6 +115,9 @@ class ProgrammedLife:
 
     def __init__(self, options: LifeOptions, progress: Callable[[float], None] | None = None) -> None:
         """`progress` is called with the simulated seconds that have passed."""
+        # What was there before holds nothing of this life: the watch does not look for leaks in it, time and again.
+        gc.collect()
+        gc.freeze()
         self.options = options
         self.sim = SimulatedRuntime(seed=options.seed, log_limit=1000)
         self.sim.delays["*"] = DELAY

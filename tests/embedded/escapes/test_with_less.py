@@ -12,7 +12,8 @@ import trio
 
 from tests.embedded.test_unprivileged import IN_USER_NAMESPACE, WITHOUT_NAMESPACES
 
-pytestmark = pytest.mark.root
+# In a user namespace nothing of the machine can be changed.
+pytestmark = [pytest.mark.root, pytest.mark.xdist_group("with less")]
 
 FOLDER = Path(__file__).parent
 REPOSITORY = FOLDER.parents[2]
