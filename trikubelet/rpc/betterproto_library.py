@@ -22,7 +22,7 @@ class _NotLoaded:
 
 def _isoparse(text: str) -> Any:
     """For messages from JSON."""
-    from dateutil.parser import isoparse
+    from dateutil.parser import isoparse  # type: ignore[import-untyped]
 
     return isoparse(text)
 
