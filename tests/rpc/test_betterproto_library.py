@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-UNUSED = ("asyncio", "email.parser", "zipfile", "importlib.metadata")
+UNUSED = ("asyncio", "email.parser", "zipfile", "importlib.metadata", "dateutil", "multidict", "typing_extensions")
 
 
 def run(program: str) -> str:
@@ -41,4 +41,17 @@ def test_a_betterproto_that_is_there_stays_as_it_is() -> None:
             "print(betterproto.ServiceStub is stub)"
         )
         == "True"
+    )
+
+
+def test_metadata_and_messages_from_json_work() -> None:
+    assert (
+        run(
+            "from trikubelet.rpc.grpc.metadata import decode_metadata\n"
+            "import betterproto\n"
+            "print(dict(decode_metadata([(b'a', b'b')])), betterproto.isoparse('2026-01-02T03:04:05Z').isoformat())\n"
+            "from betterproto.lib.google.protobuf import Timestamp\n"
+            "print(bytes(Timestamp(seconds=1)))"
+        )
+        == "{'a': 'b'} 2026-01-02T03:04:05+00:00\nb'\\x08\\x01'"
     )

@@ -19,3 +19,7 @@ metrics.py stats.py                      collected metrics, and statistics
 
 Only the simulation and the command line import this package.
 """
+
+from trikubelet.libraries import load_trio
+
+load_trio()

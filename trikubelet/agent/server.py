@@ -27,6 +27,7 @@ from trikubelet.metrics.health_checks import HealthChecks
 from trikubelet.metrics.http_requests import READ_ONLY, READ_WRITE, RequestCounts
 from trikubelet.node.podresources.providers import NO_PROVIDER, Providers
 from trikubelet.node.podresources.server import FOLDER, SOCKET, PodResourcesServer
+from trikubelet.node_api.auth.errors import AuthConfigurationError, NoApiServerError, check_without_api_server
 from trikubelet.node_api.handlers.exposition import Exposition, ScrapedPage, metrics_page, summary_page, text_page
 from trikubelet.node_api.handlers.health import NODE_CHECKS, liveness
 from trikubelet.node_api.handlers.streams import StreamHandlers
@@ -137,11 +138,13 @@ class AgentServer:
         """None when the node's port is not to be served, or cannot be: it lets no request in without authentication."""
         if not self._configuration.enable_server:
             return None
-        from trikubelet.node_api.auth.build import AuthConfigurationError, NoApiServerError, build_auth
-
         agent = self._agent
         client = None if agent.cluster is None else agent.cluster.client
         try:
+            if client is None:
+                check_without_api_server(self._configuration)
+            from trikubelet.node_api.auth.build import build_auth  # with OpenSSL, which an agent without a port spares
+
             return build_auth(self._configuration, client, agent.options.node_name, clock=agent.clock)
         except NoApiServerError as error:
             # The kubelet's defaults need a cluster. An agent without one is no error, and needs no port.

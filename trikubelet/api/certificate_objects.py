@@ -31,7 +31,7 @@ class ClusterTrustBundle(KubernetesObject):
     api_version: str = "certificates.k8s.io/v1beta1"
     kind: str = "ClusterTrustBundle"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    spec: ClusterTrustBundleSpec = field(default=ClusterTrustBundleSpec())
+    spec: ClusterTrustBundleSpec = field(factory=ClusterTrustBundleSpec)
 
 
 @frozen(repr=False)
@@ -73,5 +73,5 @@ class PodCertificateRequest(KubernetesObject):
     api_version: str = "certificates.k8s.io/v1beta1"
     kind: str = "PodCertificateRequest"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    spec: PodCertificateRequestSpec = field(default=PodCertificateRequestSpec())
-    status: PodCertificateRequestStatus = field(default=PodCertificateRequestStatus())
+    spec: PodCertificateRequestSpec = field(factory=PodCertificateRequestSpec)
+    status: PodCertificateRequestStatus = field(factory=PodCertificateRequestStatus)

@@ -44,7 +44,7 @@ class Service(KubernetesObject):
     api_version: str = "v1"
     kind: str = "Service"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    spec: ServiceSpec = field(default=ServiceSpec())
+    spec: ServiceSpec = field(factory=ServiceSpec)
 
 
 @frozen(repr=False)
@@ -88,7 +88,7 @@ class CSINode(KubernetesObject):
     api_version: str = "storage.k8s.io/v1"
     kind: str = "CSINode"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    spec: CSINodeSpec = field(default=CSINodeSpec())
+    spec: CSINodeSpec = field(factory=CSINodeSpec)
 
 
 @frozen(repr=False)
@@ -131,8 +131,8 @@ class CertificateSigningRequest(KubernetesObject):
     api_version: str = "certificates.k8s.io/v1"
     kind: str = "CertificateSigningRequest"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    spec: CertificateSigningRequestSpec = field(default=CertificateSigningRequestSpec())
-    status: CertificateSigningRequestStatus = field(default=CertificateSigningRequestStatus())
+    spec: CertificateSigningRequestSpec = field(factory=CertificateSigningRequestSpec)
+    status: CertificateSigningRequestStatus = field(factory=CertificateSigningRequestStatus)
 
 
 @frozen(repr=False)
@@ -178,8 +178,8 @@ class TokenRequest(KubernetesObject):
     api_version: str = "authentication.k8s.io/v1"
     kind: str = "TokenRequest"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    spec: TokenRequestSpec = field(default=TokenRequestSpec())
-    status: TokenRequestStatus = field(default=TokenRequestStatus())
+    spec: TokenRequestSpec = field(factory=TokenRequestSpec)
+    status: TokenRequestStatus = field(factory=TokenRequestStatus)
 
 
 @frozen(repr=False)

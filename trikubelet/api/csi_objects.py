@@ -54,7 +54,7 @@ class CSIDriver(KubernetesObject):
     api_version: str = "storage.k8s.io/v1"
     kind: str = "CSIDriver"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    spec: CSIDriverSpec = field(default=CSIDriverSpec())
+    spec: CSIDriverSpec = field(factory=CSIDriverSpec)
 
 
 @frozen(repr=False)
@@ -70,7 +70,7 @@ class VolumeAttachmentSpec(APIObject):
     """What is to be attached where, and the driver that does it."""
 
     attacher: str = field(default="", metadata=REQUIRED)
-    source: VolumeAttachmentSource = field(default=VolumeAttachmentSource())
+    source: VolumeAttachmentSource = field(factory=VolumeAttachmentSource)
     node_name: str = field(default="", metadata=REQUIRED)
 
 
@@ -100,5 +100,5 @@ class VolumeAttachment(KubernetesObject):
     api_version: str = "storage.k8s.io/v1"
     kind: str = "VolumeAttachment"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    spec: VolumeAttachmentSpec = field(default=VolumeAttachmentSpec())
-    status: VolumeAttachmentStatus = field(default=VolumeAttachmentStatus())
+    spec: VolumeAttachmentSpec = field(factory=VolumeAttachmentSpec)
+    status: VolumeAttachmentStatus = field(factory=VolumeAttachmentStatus)

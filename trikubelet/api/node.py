@@ -75,7 +75,7 @@ class DaemonEndpoint(APIObject):
 class NodeDaemonEndpoints(APIObject):
     """Ports of the daemons on a node."""
 
-    kubelet_endpoint: DaemonEndpoint = field(default=DaemonEndpoint())
+    kubelet_endpoint: DaemonEndpoint = field(factory=DaemonEndpoint)
 
 
 @frozen(repr=False)
@@ -160,8 +160,8 @@ class NodeStatus(APIObject):
     phase: str = ""
     conditions: tuple[NodeCondition, ...] = ()
     addresses: tuple[NodeAddress, ...] = ()
-    daemon_endpoints: NodeDaemonEndpoints = field(default=NodeDaemonEndpoints())
-    node_info: NodeSystemInfo = field(default=NodeSystemInfo())
+    daemon_endpoints: NodeDaemonEndpoints = field(factory=NodeDaemonEndpoints)
+    node_info: NodeSystemInfo = field(factory=NodeSystemInfo)
     images: tuple[ContainerImage, ...] = ()
     volumes_in_use: tuple[str, ...] = ()
     volumes_attached: tuple[AttachedVolume, ...] = ()
@@ -178,8 +178,8 @@ class Node(KubernetesObject):
     api_version: str = "v1"
     kind: str = "Node"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    spec: NodeSpec = field(default=NodeSpec())
-    status: NodeStatus = field(default=NodeStatus())
+    spec: NodeSpec = field(factory=NodeSpec)
+    status: NodeStatus = field(factory=NodeStatus)
 
 
 @frozen(repr=False)

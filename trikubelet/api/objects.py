@@ -88,10 +88,10 @@ class Event(KubernetesObject):
     api_version: str = "v1"
     kind: str = "Event"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    involved_object: ObjectReference = field(default=ObjectReference())
+    involved_object: ObjectReference = field(factory=ObjectReference)
     reason: str = ""
     message: str = ""
-    source: EventSource = field(default=EventSource())
+    source: EventSource = field(factory=EventSource)
     first_timestamp: datetime | None = None
     last_timestamp: datetime | None = None
     count: Int32 = 0
@@ -124,4 +124,4 @@ class Lease(KubernetesObject):
     api_version: str = "coordination.k8s.io/v1"
     kind: str = "Lease"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    spec: LeaseSpec = field(default=LeaseSpec())
+    spec: LeaseSpec = field(factory=LeaseSpec)

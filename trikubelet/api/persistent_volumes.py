@@ -241,8 +241,8 @@ class PersistentVolume(KubernetesObject):
     api_version: str = "v1"
     kind: str = "PersistentVolume"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    spec: PersistentVolumeSpec = field(default=PersistentVolumeSpec())
-    status: PersistentVolumeStatus = field(default=PersistentVolumeStatus())
+    spec: PersistentVolumeSpec = field(factory=PersistentVolumeSpec)
+    status: PersistentVolumeStatus = field(factory=PersistentVolumeStatus)
 
 
 @frozen(repr=False)
@@ -286,5 +286,5 @@ class PersistentVolumeClaim(KubernetesObject):
     api_version: str = "v1"
     kind: str = "PersistentVolumeClaim"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    spec: PersistentVolumeClaimSpec = field(default=PersistentVolumeClaimSpec())
-    status: PersistentVolumeClaimStatus = field(default=PersistentVolumeClaimStatus())
+    spec: PersistentVolumeClaimSpec = field(factory=PersistentVolumeClaimSpec)
+    status: PersistentVolumeClaimStatus = field(factory=PersistentVolumeClaimStatus)

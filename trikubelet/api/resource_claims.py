@@ -33,7 +33,7 @@ class DeviceAllocationResult(APIObject):
 class AllocationResult(APIObject):
     """What a claim was given."""
 
-    devices: DeviceAllocationResult = field(default=DeviceAllocationResult())
+    devices: DeviceAllocationResult = field(factory=DeviceAllocationResult)
 
 
 @frozen(repr=False)
@@ -61,7 +61,7 @@ class ResourceClaimObject(KubernetesObject):
     api_version: str = "resource.k8s.io/v1"
     kind: str = "ResourceClaim"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    status: ResourceClaimStatus = field(default=ResourceClaimStatus())
+    status: ResourceClaimStatus = field(factory=ResourceClaimStatus)
 
 
 @frozen(repr=False)
@@ -79,4 +79,4 @@ class ResourceSlice(KubernetesObject):
     api_version: str = "resource.k8s.io/v1"
     kind: str = "ResourceSlice"
     metadata: ObjectMeta = field(default=ObjectMeta())
-    spec: ResourceSliceSpec = field(default=ResourceSliceSpec())
+    spec: ResourceSliceSpec = field(factory=ResourceSliceSpec)

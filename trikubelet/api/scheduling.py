@@ -40,7 +40,7 @@ class PreferredSchedulingTerm(APIObject):
     """A term that counts with a weight of 1 to 100."""
 
     weight: Int32 = field(default=0, metadata=REQUIRED)
-    preference: NodeSelectorTerm = field(default=NodeSelectorTerm())
+    preference: NodeSelectorTerm = field(factory=NodeSelectorTerm)
 
 
 @frozen(repr=False)
@@ -68,7 +68,7 @@ class WeightedPodAffinityTerm(APIObject):
     """A pod affinity term with a weight of 1 to 100."""
 
     weight: Int32 = field(default=0, metadata=REQUIRED)
-    pod_affinity_term: PodAffinityTerm = field(default=PodAffinityTerm())
+    pod_affinity_term: PodAffinityTerm = field(factory=PodAffinityTerm)
 
 
 @frozen(repr=False)

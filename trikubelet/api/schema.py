@@ -6,7 +6,8 @@ field is its camelCase form unless the field's metadata names another, since Kub
 `httpGet`, and no rule gives both.
 
 Defaults are Go's zero values: a field that is absent, null or zero on the wire is the same thing. Pointers are
-`X | None`, and keep the difference between absent and zero.
+`X | None`, and keep the difference between absent and zero. What nearly every pod has absent is one object for all;
+elsewhere an empty object is made when it is needed (`factory`), so that nobody makes classes that no node uses.
 """
 
 from __future__ import annotations

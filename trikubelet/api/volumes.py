@@ -208,7 +208,7 @@ class PersistentVolumeClaimSpec(APIObject):
 
     access_modes: tuple[str, ...] = ()
     selector: LabelSelector | None = None
-    resources: VolumeResourceRequirements = field(default=VolumeResourceRequirements())
+    resources: VolumeResourceRequirements = field(factory=VolumeResourceRequirements)
     volume_name: str = ""
     storage_class_name: str | None = None
     volume_mode: str | None = None
@@ -222,7 +222,7 @@ class PersistentVolumeClaimTemplate(APIObject):
     """The claim that is made for the pod."""
 
     metadata: ObjectMeta = field(default=ObjectMeta())
-    spec: PersistentVolumeClaimSpec = field(default=PersistentVolumeClaimSpec())
+    spec: PersistentVolumeClaimSpec = field(factory=PersistentVolumeClaimSpec)
 
 
 @frozen(repr=False)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.cgroups.errors import CgroupError
+from trikubelet.formats.digests import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ def hold_root(root: str, folder: Path = FOLDER) -> Iterator[bool]:
     RootInUseError, and OSError where the lock file cannot be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256(root.encode()).hexdigest()[:16]
+    digest = sha256(root.encode()).hexdigest()[:16]
     descriptor = os.open(folder / f"cgroup-{digest}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from difflib import get_close_matches
 from typing import Final
 
 import click
@@ -77,6 +76,8 @@ class LazyGroup(click.Group):
         """Raises click.UsageError that names the command that is most like an unknown one."""
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
+            from difflib import get_close_matches  # for mistakes alone
+
             close = get_close_matches(name, _COMMANDS, n=1)
             hint = _ELSEWHERE.get(name) or (f"did you mean {close[0]}?" if close else "")
             ctx.fail(f"No such command {name!r}" + (f"; {hint}" if hint else "."))

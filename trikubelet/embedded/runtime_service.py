@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -191,7 +190,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         if handler:
             raise GRPCError(Status.INVALID_ARGUMENT, f'no runtime for "{handler}" is configured')
         self._reserve_sandbox_name(config)
-        record = SandboxRecord(secrets.token_hex(32), config, self._lifecycle.now())
+        record = SandboxRecord(os.urandom(32).hex(), config, self._lifecycle.now())
         with _errors():
             record.network = await self._network_for(record.id, config)
             own_network = record.network is not None
@@ -199,7 +198,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             as_root = abilities is not None and abilities.mode == "root"
             request = sandbox_request(record.id, config, own_network=own_network, all_groups=as_root)
             if as_root and expects_container(config):
-                record.first_container = secrets.token_hex(32)
+                record.first_container = os.urandom(32).hex()
             await self._lifecycle.run_sandbox(record, request)
         return v1.RunPodSandboxResponse(pod_sandbox_id=record.id)
 
@@ -319,7 +318,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         abilities = self._lifecycle.abilities
         if abilities is None:
             raise KeeperLostError("create")
-        container_id = sandbox.first_container or secrets.token_hex(32)
+        container_id = sandbox.first_container or os.urandom(32).hex()
         context = SpecContext(
             container_id=container_id,
             directory=self._store.container_folder(container_id),

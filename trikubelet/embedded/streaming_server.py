@@ -7,7 +7,6 @@ client then does with its connection is `trikubelet.http.streaming`'s, and where
 
 from __future__ import annotations
 
-import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -84,6 +83,8 @@ class Tokens:
             del self._sessions[token]
         if len(self._sessions) >= MOST_TOKENS:
             raise TooManyTokensError
+        import secrets  # with OpenSSL's library, and few agents make a token
+
         token = secrets.token_urlsafe(24)
         self._sessions[token] = (now + TOKEN_LIFETIME, session)
         return token

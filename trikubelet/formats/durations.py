@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from fractions import Fraction
 from typing import Final
 
 _NANOSECONDS: Final = {
@@ -33,17 +32,19 @@ def parse_duration(text: str) -> timedelta:
     body = text[1:] if text[:1] in ("+", "-") else text
     if body == "0":
         return timedelta(0)
-    total = Fraction(0)
+    scale = len(body)  # exact, whatever is behind a point (and without `fractions`, which brings `decimal`)
+    total = 0
     position = 0
     while position < len(body):
         term = _TERM.match(body, position)
         if term is None:
             break
-        total += Fraction(term[1].rstrip(".")) * _NANOSECONDS[term[2]]
+        whole, _, rest = term[1].partition(".")
+        total += int(whole + rest) * 10 ** (scale - len(rest)) * _NANOSECONDS[term[2]]
         position = term.end()
     if not body or position < len(body):
         raise ValueError(f'expected a duration such as "1m30s" (units us, ms, s, m, h), got {text!r}')
-    nanoseconds = int(total)
+    nanoseconds = total // 10**scale
     if nanoseconds >= _LIMIT:
         raise ValueError(f"expected a duration under 292 years, got {text!r}")
     if nanoseconds % 1000:
@@ -61,16 +62,17 @@ def format_duration(value: timedelta) -> str:
     if rest < 10**3:
         return f"{sign}{rest}µs"
     if rest < 10**6:
-        return f"{sign}{_decimal(Fraction(rest, 10**3))}ms"
+        return f"{sign}{_decimal(rest, 3)}ms"
     minutes, micro = divmod(rest, 60 * 10**6)
     hours, minutes = divmod(minutes, 60)
-    seconds = f"{_decimal(Fraction(micro, 10**6))}s"
+    seconds = f"{_decimal(micro, 6)}s"
     if hours:
         return f"{sign}{hours}h{minutes}m{seconds}"
     return f"{sign}{minutes}m{seconds}" if minutes else f"{sign}{seconds}"
 
 
-def _decimal(value: Fraction) -> str:
-    whole, rest = divmod(value, 1)
-    digits = f"{int(rest * 10**6):06d}".rstrip("0")
-    return f"{int(whole)}.{digits}" if digits else str(int(whole))
+def _decimal(number: int, places: int) -> str:
+    """The number with its last `places` digits behind a point."""
+    whole, rest = divmod(number, 10**places)
+    digits = f"{rest:0{places}d}".rstrip("0")
+    return f"{whole}.{digits}" if digits else str(whole)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -39,5 +38,7 @@ def takes_gzip(accept_encoding: str) -> bool:
 
 async def gzipped(body: bytes) -> bytes:
     """May be cancelled freely; a thread is left to its end."""
+    import gzip  # which not every node is asked for
+
     pack = partial(gzip.compress, body, _LEVEL, mtime=0)
     return pack() if len(body) <= SMALL else await trio.to_thread.run_sync(pack, abandon_on_cancel=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from datetime import UTC, datetime
-from email.utils import format_datetime, parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -122,11 +121,15 @@ def _wanted_range(text: str, size: int) -> tuple[int, int] | None:
 
 
 def _http_date(seconds: int) -> str:
+    from email.utils import format_datetime  # which only those need who read files by HTTP
+
     return format_datetime(datetime.fromtimestamp(seconds, UTC), usegmt=True)
 
 
 def _date(text: str | None) -> int | None:
     """Seconds since 1970; None for what is no date."""
+    from email.utils import parsedate_to_datetime
+
     try:
         found = None if text is None else parsedate_to_datetime(text)
     except (ValueError, OverflowError, TypeError):

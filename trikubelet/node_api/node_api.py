@@ -12,6 +12,7 @@ path; the tests hold that against what the lines here say.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
@@ -24,7 +25,6 @@ from trikubelet.node_api.handlers.debug import DebugHandlers
 from trikubelet.node_api.handlers.exposition import Exposition
 from trikubelet.node_api.handlers.health import HealthHandlers
 from trikubelet.node_api.handlers.logs import LogHandlers
-from trikubelet.node_api.handlers.node_logs import NodeLogHandlers
 from trikubelet.node_api.handlers.pods import PodHandlers
 from trikubelet.node_api.handlers.run import RunHandlers
 from trikubelet.node_api.handlers.zpages import ZPageHandlers
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from trikubelet.clock import WallClock
     from trikubelet.config.kubelet_configuration import KubeletConfiguration
+    from trikubelet.node_api.handlers.node_logs import NodeLogHandlers  # noqa: TC004 - for a type
     from trikubelet.node_api.view import NodeApiView
 
 DEBUGGING: Final = "enableDebuggingHandlers"
@@ -183,8 +184,16 @@ def _container_routes(view: NodeApiView, streams: Streams, clock: WallClock, swi
 
 
 def _system_logs(parts: Parts, switches: Switches) -> Iterator[Route]:
-    logs = parts.node_logs or NodeLogHandlers(queries=switches.system_log_queries)
-    yield _line("GET", "/logs/{path:*}", logs.logs, "log")
+    @cache
+    def handlers() -> NodeLogHandlers:
+        from trikubelet.node_api.handlers.node_logs import NodeLogHandlers  # with all that reads files of the node
+
+        return parts.node_logs or NodeLogHandlers(queries=switches.system_log_queries)
+
+    async def logs(request: Request) -> AnyResponse:
+        return await handlers().logs(request)
+
+    yield _line("GET", "/logs/{path:*}", logs, "log")
 
 
 def _profiling(debug: DebugHandlers) -> Iterator[Route]:

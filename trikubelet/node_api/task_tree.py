@@ -6,7 +6,7 @@ Trio's introspection gives all of it: a task knows its nurseries, a nursery its 
 from __future__ import annotations
 
 import math
-import sysconfig
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
 MAX_TASKS: Final = 5000
-_SITE_PACKAGES: Final = tuple(sysconfig.get_paths()[name] for name in ("purelib", "stdlib"))
 
 
 @attrs.define
@@ -106,12 +105,21 @@ def _waits(task: trio.lowlevel.Task) -> dict[str, str]:
     frames = list(_frames(task))
     if not frames:
         return {}
-    ours = [frame for frame in frames if not frame[0].f_code.co_filename.startswith(_SITE_PACKAGES)]
+    ours = [frame for frame in frames if not frame[0].f_code.co_filename.startswith(_others_code())]
     result = {"waits_in": _innermost(frames)}
     if ours:
         frame, line = ours[-1]
         result["waits_at"] = f"{_name(frame)}:{line}"
     return result
+
+
+@cache
+def _others_code() -> tuple[str, ...]:
+    """The folders of Python and of libraries."""
+    import sysconfig  # with all that Python was built with
+
+    paths = sysconfig.get_paths()
+    return paths["purelib"], paths["stdlib"]
 
 
 def _frames(task: trio.lowlevel.Task) -> Iterator[tuple[FrameType, int]]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -100,7 +99,7 @@ class PodFiles:
         """An empty file that any user may write to, one for each run of the container."""
         directory = self._options.pod_directory(pod.metadata.uid) / "containers" / container.name
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        path = directory / secrets.token_hex(4)
+        path = directory / os.urandom(4).hex()
         path.touch()
         path.chmod(0o666)
         return path

@@ -6,7 +6,6 @@ of another tool. Here it says which, and how one would write a pod instead.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -95,6 +94,8 @@ def what_runs(data: Mapping[str, Any]) -> str:
         return known
     if (known := _BY_KIND.get(kind)) is not None:
         return known
+    from difflib import get_close_matches  # for mistakes alone
+
     if close := get_close_matches(kind.lower(), ("pod", "podlist"), cutoff=0.75):
         return f"did you mean {'Pod' if close[0] == 'pod' else 'PodList'}?"
     return f"the agent runs pods only; {_OF_A_CLUSTER}" + (", and an operator there acts on it" if "." in group else "")

@@ -21,7 +21,8 @@ from trikubelet.config.kubelet_configuration import (
 from trikubelet.http.messages import AnyResponse, Request, Response
 from trikubelet.kube_client.types import ApiClient, RateLimit
 from trikubelet.node_api.auth.authorization import AlwaysAllow
-from trikubelet.node_api.auth.build import AuthConfigurationError, NodeAuth, build_auth
+from trikubelet.node_api.auth.build import NodeAuth, build_auth
+from trikubelet.node_api.auth.errors import AuthConfigurationError
 from trikubelet.node_api.auth.reviews import SubjectAccessReviewStatus, UserInfo
 
 if TYPE_CHECKING:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from trikubelet.embedded.images.model import ImageConfig, LayerFormat, StoredImage
+from trikubelet.formats.digests import sha256
 
 HOST_IMAGE_NAME = "localhost/host"
 HOST_IMAGE_TAG = f"{HOST_IMAGE_NAME}:latest"
 
 # The id has to be the same on every start, so that a pod's recorded image stays known; there is no content to hash.
-HOST_IMAGE_ID = "sha256:" + hashlib.sha256(b"the root filesystem of the host").hexdigest()
+HOST_IMAGE_ID = "sha256:" + sha256(b"the root filesystem of the host").hexdigest()
 
 KUBELET_FOLDERS = (Path("/var/lib/kubelet"), Path("/etc/kubernetes"))
 """Where a kubelet and a control plane have keys and pods' Secrets: no container of this image sees these."""

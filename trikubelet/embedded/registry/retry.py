@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 import attrs
 
@@ -64,6 +63,8 @@ def read_retry_after(value: str | None, now: datetime) -> float | None:
     value = value.strip()
     if value.isascii() and value.isdecimal():
         return float(value[:10])
+    from email.utils import parsedate_to_datetime  # which no registry but a busy one needs
+
     try:
         moment = parsedate_to_datetime(value)
     except (ValueError, TypeError, OverflowError):

@@ -25,7 +25,6 @@ import trio
 
 from trikubelet.api import Pod
 from trikubelet.formats.values import frozen
-from trikubelet.node.stats.cadvisor_metrics import cadvisor_families
 from trikubelet.node.stats.choice import MeasuredPod, measured_pods
 from trikubelet.node.stats.compose import Facts, ImageFileSystem
 from trikubelet.node.stats.exposition import text_of
@@ -338,6 +337,8 @@ class StatsProvider:
             raise StatsTimeoutError(FILES_TIMEOUT) from None
 
     def _cadvisor(self, collection: Collection) -> list[Family]:
+        from trikubelet.node.stats.cadvisor_metrics import cadvisor_families  # for scrapes alone
+
         open_files = self._meter.open_files(collection.measured)
         return cadvisor_families(collection.facts, collection.measured, open_files, self._machine)
 

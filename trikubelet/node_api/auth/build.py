@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 
 from trikubelet.formats.values import frozen
@@ -13,6 +12,7 @@ from trikubelet.kube_client.rate_limit import configured_limit
 from trikubelet.node_api.auth.authorization import AlwaysAllow, Authorizer, ReviewedAccess
 from trikubelet.node_api.auth.certificates import ClientCertificates
 from trikubelet.node_api.auth.client_ca import ClientCA, ClientCAError
+from trikubelet.node_api.auth.errors import AuthConfigurationError, check_without_api_server
 from trikubelet.node_api.auth.guard import Guarded
 from trikubelet.node_api.auth.reviews import Reviewer
 from trikubelet.node_api.auth.tokens import BearerTokens, ProtocolTokens, ReviewedTokens
@@ -26,24 +26,6 @@ if TYPE_CHECKING:
     from trikubelet.config.kubelet_configuration import KubeletConfiguration
     from trikubelet.http.messages import Handler
     from trikubelet.kube_client.types import ApiClient
-
-
-@attrs.frozen
-class AuthConfigurationError(Exception):
-    """The configuration of authentication or authorization cannot work."""
-
-    field: str
-    """The configuration's, `authorization.mode`."""
-    problem: str
-    advice: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.problem}; {self.advice}"
-
-
-@attrs.frozen
-class NoApiServerError(AuthConfigurationError):
-    """The API server is to be asked, and there is none."""
 
 
 @frozen
@@ -86,7 +68,9 @@ def build_auth(
     mode, a client CA file that is none.
     """
     reviewer = None
-    if client is not None:
+    if client is None:
+        check_without_api_server(configuration)
+    else:
         limit = configured_limit(configuration.kube_api_qps, configuration.kube_api_burst)
         reviewer = Reviewer(client, limit=limit, rng=rng)
     client_ca = _client_ca(configuration)
@@ -122,12 +106,7 @@ def _tokens(configuration: KubeletConfiguration, reviewer: Reviewer | None) -> R
     webhook = configuration.authentication.webhook
     if not webhook.enabled:
         return None
-    if reviewer is None:
-        raise NoApiServerError(
-            "authentication.webhook.enabled",
-            "no client provided, cannot use webhook authentication",
-            "join a cluster with a kubeconfig, or set it to false",
-        )
+    assert reviewer is not None
     return ReviewedTokens(reviewer, ttl=webhook.cache_ttl.total_seconds())
 
 
@@ -140,12 +119,7 @@ def _authorizer(configuration: KubeletConfiguration, reviewer: Reviewer | None) 
         raise AuthConfigurationError(
             "authorization.mode", problem or "no authorization mode specified", "expected Webhook or AlwaysAllow"
         )
-    if reviewer is None:
-        raise NoApiServerError(
-            "authorization.mode",
-            "no client provided, cannot use webhook authorization",
-            "join a cluster with a kubeconfig, or set it to AlwaysAllow",
-        )
+    assert reviewer is not None
     webhook = authorization.webhook
     return ReviewedAccess(
         reviewer,

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 from trikubelet.http.messages import HTTPError, Request, StreamResponse, Writer
-from trikubelet.node_api.container_logs import copy_log
 from trikubelet.node_api.handlers.pods import container_names, find_pod
 from trikubelet.node_api.log_location import LogNotAvailableError
 from trikubelet.node_api.log_query import LogQuery, read_log_query
@@ -47,6 +46,8 @@ class LogHandlers:
 
     async def _copy(self, params: Mapping[str, str], query: LogQuery, writer: Writer) -> None:
         target = await self._view.log_files(params["namespace"], params["pod"], params["container"], query.previous)
+        from trikubelet.node_api.container_logs import copy_log  # with all that reads logs, when the first is asked for
+
         await copy_log(target, query.options, writer.write, self._view)
 
     def _check_container(self, params: Mapping[str, str]) -> None:

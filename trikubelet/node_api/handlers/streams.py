@@ -19,8 +19,6 @@ from grpclib.const import Status
 
 from trikubelet.http.messages import AnyResponse, HTTPError, Request, Takeover, UpgradeResponse
 from trikubelet.http.streaming.command import CommandStreams
-from trikubelet.http.streaming.proxy import proxy_upgrade
-from trikubelet.http.streaming.runtime_upgrade import dial
 from trikubelet.rpc.cri.errors import CRIError
 
 if TYPE_CHECKING:
@@ -38,6 +36,12 @@ _RETRY_AFTER: Final = 60
 """Seconds that a runtime keeps a prepared stream."""
 
 
+async def _dial(address: RuntimeAddress) -> trio.abc.Stream:
+    from trikubelet.http.streaming.runtime_upgrade import dial  # as all that carries streams, for the first who asks
+
+    return await dial(address)
+
+
 class StreamHandlers:
     """The handlers, for the route table. The names in their paths: `namespace`, `pod`, `uid` (optional), `container`.
 
@@ -50,7 +54,7 @@ class StreamHandlers:
         self,
         view: NodeApiView,
         count: Callable[[str], None] = lambda _: None,
-        connect: Callable[[RuntimeAddress], Awaitable[trio.abc.Stream]] = dial,
+        connect: Callable[[RuntimeAddress], Awaitable[trio.abc.Stream]] = _dial,
         *,
         translates: bool = True,
     ) -> None:
@@ -142,6 +146,8 @@ class StreamHandlers:
 
     def _proxied(self, request: Request, url: str) -> AnyResponse:
         async def proxy(takeover: Takeover) -> None:
+            from trikubelet.http.streaming.proxy import proxy_upgrade
+
             await proxy_upgrade(url, request, takeover, self._connect)
 
         return UpgradeResponse(proxy)

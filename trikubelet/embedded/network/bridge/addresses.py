@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.embedded.network.model import NetworkError
+from trikubelet.formats.digests import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -42,7 +42,7 @@ def choose_ipv4(seed: str, taken: Collection[Network]) -> ipaddress.IPv4Network:
     For the same seed and the same machine it is the same one, and it is likely another one for another seed.
     Raises NetworkError.
     """
-    start = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big")
+    start = int.from_bytes(sha256(seed.encode()).digest()[:4], "big")
     for pool in _POOLS:
         candidates = list(pool.subnets(new_prefix=_SUBNET_LENGTH))
         for at in range(len(candidates)):
@@ -55,7 +55,7 @@ def choose_ipv4(seed: str, taken: Collection[Network]) -> ipaddress.IPv4Network:
 
 def private_ipv6(seed: str) -> ipaddress.IPv6Network:
     """A unique local subnet (RFC 4193): its 40 bits come from the seed, so that nobody else has it."""
-    digest = hashlib.sha256(seed.encode()).digest()
+    digest = sha256(seed.encode()).digest()
     return ipaddress.IPv6Network((b"\xfd" + digest[:5] + bytes(10), 64))
 
 

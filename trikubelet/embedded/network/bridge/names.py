@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.formats.digests import sha256
 from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ class Names:
         return _VETHS + self._digest[:5]
 
     def veth(self, sandbox_id: str) -> str:
-        return self.veths + hashlib.sha256(sandbox_id.encode()).hexdigest()[:8]
+        return self.veths + sha256(sandbox_id.encode()).hexdigest()[:8]
 
     @property
     def _digest(self) -> str:
-        return hashlib.sha256(self.root.encode()).hexdigest()
+        return sha256(self.root.encode()).hexdigest()
 
 
 def pod_mac(address: Address) -> bytes:

@@ -12,13 +12,13 @@ time may change something.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 from trikubelet.embedded.network.model import NetworkError
+from trikubelet.formats.digests import sha256
 from trikubelet.linux import mount_calls as calls
 from trikubelet.linux.mount_table import MountTable
 
@@ -37,7 +37,7 @@ class NamespaceMounts:
 
     @classmethod
     def of_runtime(cls, root: Path, folder: Path) -> NamespaceMounts:
-        return cls(folder.resolve(), hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:8])
+        return cls(folder.resolve(), sha256(str(root.resolve()).encode()).hexdigest()[:8])
 
     def path_of(self, sandbox_id: str) -> Path:
         return self.folder / f"{self._prefix}{sandbox_id}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
+from trikubelet.formats.digests import sha256
 from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.runtime.images.credentials.keyring import Source
@@ -60,7 +60,7 @@ class AccountAccess:
 
     @property
     def token_hash(self) -> str:
-        return hashlib.sha256(self.token.encode()).hexdigest() if self.token else ""
+        return sha256(self.token.encode()).hexdigest() if self.token else ""
 
 
 NODE: Final = AccountAccess()

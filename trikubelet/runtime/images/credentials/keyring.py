@@ -6,11 +6,11 @@ being replaced. All of them are found, those of the longer location first, and t
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 
+from trikubelet.formats.digests import sha256
 from trikubelet.formats.hashing import go_json_string
 from trikubelet.formats.values import frozen
 from trikubelet.runtime.images.credentials.locations import Location, LocationError, covers, parse_location
@@ -131,7 +131,7 @@ def credential_hash(auth: Auth) -> str:
         ("registrytoken", auth.registry_token),
     )
     members = ",".join(f'"{name}":{go_json_string(value)}' for name, value in fields if value)
-    return hashlib.sha256(f"{{{members}}}".encode()).hexdigest()
+    return sha256(f"{{{members}}}".encode()).hexdigest()
 
 
 def _registry_key(location: str) -> str:

@@ -9,7 +9,6 @@ record and writing it. Only what goes through all of them (`records`) belongs in
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 
 from trikubelet.api import APIObject, DecodeError, from_dict, to_dict
+from trikubelet.formats.digests import sha256
 from trikubelet.runtime.images.pull_records.model import (
     API_VERSION,
     BEFORE,
@@ -115,7 +115,7 @@ class RecordStore:
 
 
 def _place(folder: Path, key: str) -> Path:
-    return folder / f"{_PREFIX}{hashlib.sha256(key.encode()).hexdigest()}"
+    return folder / f"{_PREFIX}{sha256(key.encode()).hexdigest()}"
 
 
 def _write(path: Path, content: PullIntent | PulledRecord | ImageBefore) -> None:
