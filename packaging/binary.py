@@ -57,7 +57,7 @@ def build_binary(wheel: Path, version: str, target: Path) -> None:
         tree = Path(name) / "tree"
         put_python(wheel, tree)
         archive = Path(name) / "archive.tar.gz"
-        with tarfile.open(archive, "w:gz", compresslevel=9) as tar:
+        with tarfile.open(archive, "w:gz", compresslevel=6) as tar:
             for entry in sorted(tree.iterdir()):
                 tar.add(entry, entry.name, filter=as_roots)
         content = archive.read_bytes()

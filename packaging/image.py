@@ -81,7 +81,7 @@ def _write_archive(layer: bytes, version: str, target: Path) -> None:
         "schemaVersion": 2,
         "mediaType": f"{TYPE}.manifest.v1+json",
         "config": add("config.v1+json", json.dumps(config).encode()),
-        "layers": [add("layer.v1.tar+gzip", gzip.compress(layer, mtime=0))],
+        "layers": [add("layer.v1.tar+gzip", gzip.compress(layer, compresslevel=6, mtime=0))],
     }
     named = add("manifest.v1+json", json.dumps(manifest).encode())
     name = f"localhost/{binary.NAME}:{version}"

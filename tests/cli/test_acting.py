@@ -18,6 +18,7 @@ from trikubelet.cli.apply import file_name
 from trikubelet.cli.main import cli
 from trikubelet.cli.run_pod import pod_name
 from trikubelet.cli.stop import agent_pid, end_process, stopping_options
+from trikubelet.node.start_checks import StartCheckError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -188,6 +189,25 @@ def test_who_stops_wants_no_pods_and_ends_what_is_there(root_dir: Path) -> None:
     options = stopping_options(root_dir, None, None)
     assert (options.manifests, options.only_ends, options.drains) == (None, True, True)
     assert options.configuration.healthz_port == 0
+
+
+@pytest.mark.root
+def test_a_machine_that_the_configuration_refuses_can_be_left(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Swap and cgroup v1 keep an agent from running pods, not from ending them: else nobody could leave the cluster."""
+
+    def refuses(*_: object) -> None:
+        raise StartCheckError("swap is on")
+
+    monkeypatch.setattr("trikubelet.agent.run.check_machine", refuses)
+    file = root_dir / "config.yaml"
+    file.write_text(
+        "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, failCgroupV1: true,"
+        " cgroupsPerQOS: false, enforceNodeAllocatable: [], makeIPTablesUtilChains: false, protectKernelDefaults: true}"
+    )
+    assert not stopping_options(root_dir, None, file).configuration.fail_cgroup_v1
+    (root_dir / "runtime").mkdir()
+    outcome = run_command("stop", "--root-dir", root_dir, "--config", file)
+    assert (outcome.code, outcome.out) == (0, "No pod runs any more.\n"), outcome.err
 
 
 def test_a_listening_process_is_found_and_ended(root_dir: Path) -> None:

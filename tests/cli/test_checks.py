@@ -116,6 +116,17 @@ def test_what_works_of_pods_cgroups_is_told(files: dict[str, str], level: Level,
     assert (found.level, part in found.finding) == (level, True), found
 
 
+@pytest.mark.parametrize(("fail_cgroup_v1", "level"), [(None, Level.WARN), (False, Level.OK), (True, Level.FAIL)])
+def test_cgroup_v1_is_as_good_as_the_configuration_says(
+    fail_cgroup_v1: bool | None, level: Level, tmp_path: Path
+) -> None:
+    for name in ("cpu", "cpuacct", "cpuset", "memory", "pids"):
+        (tmp_path / "sys/fs/cgroup" / name).mkdir(parents=True)
+    here = machine(tmp_path, {"proc/self/mountinfo": V1.format(root=tmp_path)})
+    found = check_pod_cgroups(here, fail_cgroup_v1)
+    assert (found.level, "failCgroupV1: false" in found.fix) == (level, level is not Level.OK), found
+
+
 @pytest.mark.parametrize("check", [check_pod_cgroups, checks.check_cgroups])
 def test_a_hierarchy_that_takes_no_group_is_told_whatever_its_mode_says(
     check: Callable[[Machine], CheckResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -204,7 +204,8 @@ async def test_a_machine_that_lacks_something_is_left_alone_unless_one_insists(
     from trikubelet.cli import check
     from trikubelet.cli.machine_checks import fail, ok
 
-    def found(*_: Any) -> list[CheckResult]:
+    def found(*_: Any, configured: bool) -> list[CheckResult]:
+        assert configured, "what the cluster's configuration refuses is refused"
         return [ok("python", "3.13"), fail("cgroups", "none", "mount them")]
 
     monkeypatch.setattr(check, "check_node", found)

@@ -74,6 +74,17 @@ def test_zero_means_the_default_only_where_go_has_no_pointer(tmp_path: Path) -> 
     assert (config.registry_pull_qps, config.healthz_port, config.resolv_conf) == (0, 0, "")
 
 
+def test_a_zero_that_means_the_default_is_as_if_nobody_had_set_it(tmp_path: Path) -> None:
+    """kubeadm writes a whole KubeletConfiguration, with a zero for every field that nobody has set."""
+    zeros = "streamingConnectionIdleTimeout: 0s\nnodeStatusReportFrequency: 0s\ncontainerRuntimeEndpoint: ''\n"
+    loaded = load_configuration(write(tmp_path / "k.yaml", f"{zeros}nodeStatusUpdateFrequency: 20s\nhealthzPort: 0\n"))
+    assert loaded.warnings == ()
+    assert loaded.explicit == {"nodeStatusUpdateFrequency", "healthzPort"}
+    assert loaded.config.node_status_report_frequency == timedelta(seconds=20)
+    unset = load_configuration(write(tmp_path / "z.yaml", "nodeStatusUpdateFrequency: 0s\n")).config
+    assert unset.node_status_report_frequency == timedelta(minutes=5)
+
+
 def test_defaults_follow_the_fields_they_depend_on(tmp_path: Path) -> None:
     file = write(
         tmp_path / "k.yaml",

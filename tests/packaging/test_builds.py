@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import html
+import io
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -125,14 +131,13 @@ wait %1
 
 
 @pytest.mark.root
-@pytest.mark.skipif("TRIKUBELET_BINARY" not in os.environ, reason="`make binary`, and name it in TRIKUBELET_BINARY")
-def test_the_binary_runs_on_a_machine_without_python(tmp_path: Path) -> None:
+def test_the_binary_runs_a_pod_on_a_machine_without_python(tmp_path: Path) -> None:
+    binary = Path(os.environ.get("TRIKUBELET_BINARY") or build("binary", tmp_path / "dist"))
     (tmp_path / "pods").mkdir()
     command = "command: [sh, -c, 'trap exit TERM; while :; do sleep 1; done']"
     (tmp_path / "pods/web.yaml").write_text(POD.replace("image: localhost/host", f"image: localhost/host, {command}"))
     copy = tmp_path / "trikubelet"
-    copy.write_bytes(Path(os.environ["TRIKUBELET_BINARY"]).read_bytes())
-    copy.chmod(0o755)
+    shutil.copy(binary, copy)
     folders = {
         Path(sys.base_prefix) / "lib",
         *Path("/usr/lib").glob("python3*"),
@@ -164,9 +169,53 @@ def test_the_binary_runs_on_a_machine_without_python(tmp_path: Path) -> None:
     assert processes_with(str(tmp_path)) == []
 
 
+def blobs(archive: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The index of an OCI archive, and its blobs, each of which is what its name says."""
+    with tarfile.open(archive) as tar:
+        files = {member.name: tar.extractfile(member) for member in tar}
+        content = {name: file.read() for name, file in files.items() if file is not None}
+    assert json.loads(content.pop("oci-layout")) == {"imageLayoutVersion": "1.0.0"}
+    index = json.loads(content.pop("index.json"))
+    for name, blob in content.items():
+        assert name == f"blobs/sha256/{hashlib.sha256(blob).hexdigest()}"
+    return index, {f"sha256:{Path(name).name}": blob for name, blob in content.items()}
+
+
+@pytest.mark.root
+def test_the_image_that_is_made_without_docker_is_one_and_runs(tmp_path: Path) -> None:
+    archive = Path(os.environ.get("TRIKUBELET_IMAGE") or build("image", tmp_path / "dist"))
+    index, found = blobs(archive)
+    (listed,) = index["manifests"]
+    assert listed["annotations"]["org.opencontainers.image.ref.name"] == f"localhost/trikubelet:{__version__}"
+    manifest = json.loads(found[listed["digest"]])
+    (layer,) = manifest["layers"]
+    for described in (listed, manifest["config"], layer):
+        assert described["size"] == len(found[described["digest"]])
+    assert {listed["digest"], manifest["config"]["digest"], layer["digest"]} == set(found)
+    config = json.loads(found[manifest["config"]["digest"]])
+    assert (config["os"], config["architecture"]) == (listed["platform"]["os"], listed["platform"]["architecture"])
+    unpacked = gzip.decompress(found[layer["digest"]])
+    assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(unpacked).hexdigest()}"]
+
+    root = tmp_path / "root"
+    with tarfile.open(fileobj=io.BytesIO(unpacked)) as tar:
+        assert {(member.uid, member.gid) for member in tar} == {(0, 0)}
+        tar.extractall(root, filter="tar")
+    (root / "proc").mkdir()  # as every runtime does; the loader finds libraries by it
+    alone = ["unshare", "--mount", "--pid", "--fork", f"--mount-proc={root / 'proc'}", "chroot", str(root)]
+    done = subprocess.run(
+        [*alone, *config["config"]["Entrypoint"], "version"],
+        env=dict(line.split("=", 1) for line in config["config"]["Env"]),
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout.splitlines()[:1]) == (0, [f"trikubelet {__version__}"]), done.stderr
+
+
 @pytest.mark.root
 @pytest.mark.skipif("TRIKUBELET_IMAGE" not in os.environ, reason="`make image`, and name it in TRIKUBELET_IMAGE")
-def test_the_image_that_was_made_without_docker_runs(tmp_path: Path) -> None:
+def test_the_embedded_runtime_takes_the_image_and_runs_it(tmp_path: Path) -> None:
     node = RealNode(tmp_path, f"localhost/trikubelet:{__version__}")
     try:
         node.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from trikubelet.cli.machine_checks import ok, refusal_of_a_group, warn
+from trikubelet.cli.machine_checks import fail, ok, refusal_of_a_group, warn
 
 if TYPE_CHECKING:
     from trikubelet.cgroups.hierarchy import Hierarchies
@@ -21,14 +21,19 @@ _LIMITS: Final = {
 }
 
 
-def check_pod_cgroups(machine: Machine) -> CheckResult:
-    """Whether pods can have groups, what these limit, and with which driver."""
-    from trikubelet.cgroups.version import examine, read_hierarchies
+def check_pod_cgroups(machine: Machine, fail_cgroup_v1: bool | None = None) -> CheckResult:
+    """Whether pods can have groups, what these limit, and with which driver.
+
+    `fail_cgroup_v1`: None without a configuration file, where an agent goes without groups instead.
+    """
+    from trikubelet.cgroups.version import CGROUP_V1_REFUSED, examine, read_hierarchies
 
     try:
         hierarchies = read_hierarchies(machine.root)
     except OSError as error:
         return warn(SUBJECT, f"{WITHOUT}: {error}", "mount /proc and /sys/fs/cgroup")
+    if hierarchies.version == 1 and fail_cgroup_v1:
+        return fail(SUBJECT, CGROUP_V1_REFUSED, "set failCgroupV1: false in the configuration, or boot with cgroup v2")
     problem = examine(hierarchies, fail_cgroup_v1=False).problem
     if problem is not None:
         return warn(SUBJECT, f"{WITHOUT}: {problem}", "mount these hierarchies, or boot with cgroup v2")
@@ -41,7 +46,7 @@ def check_pod_cgroups(machine: Machine) -> CheckResult:
     lacking = [what for what in _LIMITS.values() if what not in limited and what != "huge pages"]
     if lacking:
         return warn(SUBJECT, f"{finding}; none of {', '.join(lacking)}", "turn these controllers on")
-    if hierarchies.version == 1:
+    if hierarchies.version == 1 and fail_cgroup_v1 is None:
         return warn(
             SUBJECT, f"{finding}; with a configuration file v1 is refused", "set failCgroupV1: false, or boot with v2"
         )

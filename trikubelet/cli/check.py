@@ -52,14 +52,19 @@ def check(
         cni_conf_dir=cni_conf_dir,
         cni_bin_dirs=cni_bin_dirs,
     )
-    results = check_node(root_dir, runtime_endpoint, configuration, options)
+    results = check_node(root_dir, runtime_endpoint, configuration, options, configured=config_file is not None)
     return show_results(results)
 
 
 def check_node(
-    root_dir: Path, runtime_endpoint: str, configuration: KubeletConfiguration, options: NetworkOptions
+    root_dir: Path,
+    runtime_endpoint: str,
+    configuration: KubeletConfiguration,
+    options: NetworkOptions,
+    *,
+    configured: bool,
 ) -> list[CheckResult]:
-    """All that is looked at. Blocks on the runtime for seconds."""
+    """All that is looked at. Blocks on the runtime for seconds. `configured`: see `AgentOptions.configured`."""
     from trikubelet.cli.machine_checks import Machine, check_machine
     from trikubelet.cli.network_checks import check_networks
     from trikubelet.cli.port_checks import check_ports
@@ -68,7 +73,9 @@ def check_node(
 
     embedded = runtime_endpoint == "embedded"
     return [
-        *check_machine(root_dir, embedded=embedded),
+        *check_machine(
+            root_dir, embedded=embedded, fail_cgroup_v1=configuration.fail_cgroup_v1 if configured else None
+        ),
         *check_volumes(root_dir),
         *(check_networks(root_dir, Machine(), options) if embedded else ()),
         check_ports(configuration),

@@ -169,7 +169,13 @@ def _check(options: AgentOptions, *, ignored: bool) -> None:
     from trikubelet.cli.check import check_node, show_results
 
     results = [
-        *check_node(options.root_dir, options.runtime_endpoint, options.configuration, options.network),
+        *check_node(
+            options.root_dir,
+            options.runtime_endpoint,
+            options.configuration,
+            options.network,
+            configured=options.configured,
+        ),
         *_check_resolver(options.configuration.resolv_conf),
     ]
     if show_results(results, also_ok=False) and not ignored:

@@ -69,8 +69,10 @@ class Machine:
         return (self.root / path.lstrip("/")).exists()
 
 
-def check_machine(root_dir: Path, *, embedded: bool, machine: Machine | None = None) -> Iterator[CheckResult]:
-    """Every check of the machine, in the order of the report."""
+def check_machine(
+    root_dir: Path, *, embedded: bool, fail_cgroup_v1: bool | None = None, machine: Machine | None = None
+) -> Iterator[CheckResult]:
+    """Every check of the machine, in the order of the report. `fail_cgroup_v1`: see `check_pod_cgroups`."""
     from trikubelet.cli.cgroup_checks import check_pod_cgroups
 
     here = machine or Machine()
@@ -79,7 +81,7 @@ def check_machine(root_dir: Path, *, embedded: bool, machine: Machine | None = N
     yield check_user(here)
     yield check_root_dir(root_dir)
     yield check_cgroups(here)
-    yield check_pod_cgroups(here)
+    yield check_pod_cgroups(here, fail_cgroup_v1)
     yield check_pidfd()
     yield check_inotify(here)
     yield check_swap(here)

@@ -101,8 +101,13 @@ def stopping_options(root_dir: Path, runtime_endpoint: str | None, config_file: 
         arguments.append(f"--config={config_file}")
     with run.make_context("run", arguments) as context:
         options = build_options(context.params)
-    # Nobody has to reach it, and another agent may have the ports.
+    # Nobody has to reach it, and another agent may have the ports. A machine that is refused to run pods can end them.
     configuration = attrs.evolve(
-        options.configuration, healthz_port=0, enable_server=False, read_only_port=0, static_pod_url=""
+        options.configuration,
+        healthz_port=0,
+        enable_server=False,
+        read_only_port=0,
+        static_pod_url="",
+        fail_cgroup_v1=False,
     )
     return attrs.evolve(options, configuration=configuration, manifests=None, only_ends=True)

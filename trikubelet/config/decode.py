@@ -36,7 +36,8 @@ class Decoded:
     unknown: tuple[FieldProblem, ...]
     """Fields that Kubernetes does not have."""
     explicit: frozenset[str]
-    """Top-level fields that were given, by their name in the file."""
+    """Top-level fields that were given, by their name in the file. A zero value that means the default gives nothing:
+    kubeadm writes one for every field that nobody has set."""
 
 
 def decode_configuration(data: dict[str, Any]) -> Decoded:
@@ -44,7 +45,7 @@ def decode_configuration(data: dict[str, Any]) -> Decoded:
     decoder = _Decoder()
     body = {name: value for name, value in data.items() if name not in TYPE_META}
     config = decoder.struct(KubeletConfiguration, body, "")
-    explicit = frozenset(name for name, value in body.items() if value is not None)
+    explicit = frozenset(name for name, value in body.items() if value is not None) - decoder.defaulted
     return Decoded(_derive(config, explicit), tuple(decoder.problems), tuple(decoder.unknown), explicit)
 
 
@@ -66,6 +67,7 @@ class _Decoder:
     def __init__(self) -> None:
         self.problems: list[FieldProblem] = []
         self.unknown: list[FieldProblem] = []
+        self.defaulted: set[str] = set()
 
     def struct(self, cls: Any, data: Any, path: str) -> Any:
         if not isinstance(data, dict):
@@ -92,6 +94,7 @@ class _Decoder:
             self.problems.append(FieldProblem(path, str(error)))
             return
         if attribute.metadata.get("zero_is_default") and not value:
+            self.defaulted.add(path)
             return
         values[attribute.name] = value
 
