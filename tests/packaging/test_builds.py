@@ -53,7 +53,7 @@ def test_the_wheel_installs_into_an_empty_environment_and_runs(wheel: Path, tmp_
     assert wheel.name == f"trikubelet-{__version__}-py3-none-any.whl"
     commands = tmp_path / "venv/bin"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
-    pip = [sys.executable, "-m", "pip", "--python", commands / "python", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "--python", str(commands / "python"), "--disable-pip-version-check"]
     subprocess.run([*pip, "install", "--quiet", "--no-compile", wheel], check=True)
     (tmp_path / "web.yaml").write_text(POD)
     for command in (("version",), ("validate", str(tmp_path / "web.yaml")), ("sim", "--pods=2", "--hours=0.1")):
