@@ -57,6 +57,7 @@ DEFAULT_TESTS: Final = (
     "tests/agent/test_resource_managers.py",
 )
 """What depends on the version of cgroups, on systemd, or on a kernel with AppArmor."""
+SELINUX_TESTS: Final = ("tests/embedded/test_selinux_on_kernel.py",)
 
 
 def main() -> int:
@@ -66,8 +67,9 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=default, help="where the guest's disk is (%(default)s)")
     parser.add_argument("--selinux", action="store_true", help="the kernel runs SELinux in place of AppArmor")
     parser.add_argument("--shell", action="store_true", help="a shell in the guest instead of tests")
-    parser.add_argument("arguments", nargs="*", default=list(DEFAULT_TESTS), help="for pytest")
+    parser.add_argument("arguments", nargs="*", help="for pytest")
     chosen = parser.parse_args()
+    tests = chosen.arguments or (SELINUX_TESTS if chosen.selinux else DEFAULT_TESTS)
     lacking = [name for name in ("debootstrap", "mke2fs", "qemu-system-x86_64", "ssh") if shutil.which(name) is None]
     if lacking or os.geteuid():
         parser.error(f"needs root, and these programs, which were not found: {', '.join(lacking) or 'none'}")
@@ -77,9 +79,9 @@ def main() -> int:
     with booted(chosen.folder, disk, "security=selinux selinux=1" if chosen.selinux else "") as ssh:
         if chosen.shell:
             return subprocess.run([*ssh, "-t", f"cd {TREE}; exec bash"], check=False).returncode
-        tests = shlex.join([f"{VENV}/bin/python", "-m", "pytest", "-p", "no:cacheprovider", *chosen.arguments])
+        command = shlex.join([f"{VENV}/bin/python", "-m", "pytest", "-p", "no:cacheprovider", *tests])
         slower = 1 if kvm() else EMULATION
-        return subprocess.run([*ssh, f"cd {TREE} && TESTS_SLOWER={slower} {tests}"], check=False).returncode
+        return subprocess.run([*ssh, f"cd {TREE} && TESTS_SLOWER={slower} {command}"], check=False).returncode
 
 
 def build(folder: Path, disk: Path) -> None:

@@ -381,7 +381,7 @@ class Lifecycle:
     async def _relabel(self, record: ContainerRecord) -> None:
         """Give the files of volumes that ask for it the container's SELinux label. Cancelled, it ends soon; what was
         done is not done again. Raises OSError."""
-        labels = record.spec.get("selinux")
+        labels: dict[str, str] = record.spec.get("selinux") or {}
         paths = [Path(mount["source"]) for mount in record.spec["mounts"] if labels and mount.get("relabel")]
 
         def work() -> None:
