@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.embedded.test_container_spec import PLAIN, ROOT
+from tests.embedded.test_container_spec import IMAGE, PLAIN, ROOT, around
 from trikubelet.clock import SystemClock
 from trikubelet.embedded import selinux
 from trikubelet.embedded.confinement import ConfinementError, pod_level, selinux_labels
+from trikubelet.embedded.container_spec import container_spec
 from trikubelet.embedded.inventory import Inventory
 from trikubelet.embedded.records import ContainerImage, ContainerRecord, RecordStore, SandboxRecord
 from trikubelet.linux.selinux import ContainerLabels, LabelError
@@ -187,6 +188,24 @@ def test_the_level_of_a_pod_is_the_one_that_it_asks_for_or_a_new_one(tmp_path: P
     contexts = 'process = "u:r:t"\nfile = "u:r:f"\n'
     machine(root, **{"etc/selinux/targeted/contexts/lxc_contexts": contexts})
     assert pod_level(NOTHING, set(), ROOT, root) == ""
+
+
+def test_what_is_in_the_place_of_the_runtimes_files_is_not_relabelled(tmp_path: Path) -> None:
+    """CVE-2021-43816: a file of the host that a volume puts there would get the label of a container."""
+    for name in ("hosts", "hostname", "resolv.conf"):
+        (tmp_path / name).touch()
+    context = attrs.evolve(around(), sandbox_folder=tmp_path)
+    mounts = [
+        v1.Mount(container_path="/etc/hosts", host_path="/etc/shadow"),
+        v1.Mount(container_path="/volume", host_path="/srv/volume", selinux_relabel=True),
+    ]
+    spec = container_spec(context, v1.ContainerConfig(mounts=mounts), IMAGE)
+    assert {mount["source"]: mount["relabel"] for mount in spec["mounts"]} == {
+        "/etc/shadow": False,
+        "/srv/volume": True,
+        str(tmp_path / "hostname"): True,
+        str(tmp_path / "resolv.conf"): True,
+    }
 
 
 def test_levels_are_kept_with_pods_and_containers(tmp_path: Path) -> None:
