@@ -153,11 +153,31 @@ async def test_levels_outlive_the_agent(tmp_path: Path) -> None:
         assert await node.runtime.shutdown()
 
 
-@pytest.mark.usefixtures("_forbids")
-async def test_files_of_others_cannot_be_read_or_written(node: Node, tmp_path: Path) -> None:
+@pytest.fixture
+async def image(node: Node, tmp_path: Path) -> str:
     rootfs = make_root_folder(tmp_path / "rootfs")
     write_oci_archive(tmp_path / "image.tar", rootfs, IMAGE, {"Cmd": ["sh"]})
     await node.runtime.images.import_archive(tmp_path / "image.tar")
+    return IMAGE
+
+
+async def test_terminals_and_images_as_volumes_have_the_label_of_files(node: Node, image: str) -> None:
+    sandbox = await node.sandbox()
+    volume = v1.Mount(container_path="/image", image=v1.ImageSpec(image=image), readonly=True)
+    command = ["sh", "-c", "stat -c %C /image /image/bin /dev/pts/0"]
+    ended = await node.run(sandbox, command, mounts=[volume], tty=True)
+    assert ended.out.split() == [f"{FILE}:{level(node, sandbox)}"] * 3
+
+
+async def test_the_kernel_tells_who_may_start_whom() -> None:
+    runtime, container, free = (f"system_u:system_r:{name}_t:s0" for name in ("kernel", "container", "spc"))
+    assert selinux._may_become(runtime, container, Path("/"))
+    assert not selinux._may_become(container, free, Path("/"))
+    assert not selinux._may_become("no label", container, Path("/"))
+
+
+@pytest.mark.usefixtures("_forbids")
+async def test_files_of_others_cannot_be_read_or_written(node: Node, image: str, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
         folder.mkdir()
@@ -165,17 +185,20 @@ async def test_files_of_others_cannot_be_read_or_written(node: Node, tmp_path: P
     one, two = await node.sandbox("one"), await node.sandbox("two")
     owner = [v1.Mount(container_path="/first", host_path=str(first), selinux_relabel=True)]
     command = ["sh", "-c", "cat /first/file; echo > /own && echo > /dev/shm/own && echo > /first/new && echo wrote"]
-    ended = await node.run(one, command, image=IMAGE, mounts=owner)
+    strict = v1.LinuxContainerSecurityContext(
+        no_new_privs=True, seccomp=v1.SecurityProfile(profile_type=v1.SecurityProfileProfileType.RuntimeDefault)
+    )
+    ended = await node.run(one, command, image=image, mounts=owner, security=strict)
     assert (ended.out, ended.err) == ("read\nwrote\n", "")
     mounts = [
         v1.Mount(container_path="/second", host_path=str(second), selinux_relabel=True),
         v1.Mount(container_path="/first", host_path=str(first)),
     ]
     command = ["sh", "-c", "cat /second/file; cat /first/file; echo > /first/other; cat /first/file"]
-    ended = await node.run(two, command, image=IMAGE, mounts=mounts)
+    ended = await node.run(two, command, image=image, mounts=mounts)
     assert ended.out == "read\n"
     assert ended.err.count("Permission denied") == 3
     assert sorted(path.name for path in first.iterdir()) == ["file", "new"]
-    container = await node.launch(one, ["sleep", "1000"], image=IMAGE)
+    container = await node.launch(one, ["sleep", "1000"], image=image)
     assert (await node.exec(container, ["cat", "/own"])).exit_code == 1  # of another container
     assert (await node.exec(container, ["ls", "/dev/shm"])).stdout == b"own\n"
