@@ -109,21 +109,30 @@ def test_what_is_mounted_inside_keeps_its_own(tmp_path: Path) -> None:
         subprocess.run(["umount", str(inside)], check=True)
 
 
-def test_a_folder_that_is_moved_away_leads_nowhere_else(tmp_path: Path) -> None:
-    """Its `..` is outside then."""
-    (tmp_path / "volume/a/b").mkdir(parents=True)
+@pytest.mark.parametrize("moves", [1, 4, 5])
+def test_a_folder_that_is_moved_away_leads_nowhere_else(tmp_path: Path, moves: int) -> None:
+    """Its `..` is outside then. After that it is tried again, but not for ever."""
+    for number in range(moves):
+        (tmp_path / f"volume/{number}/b").mkdir(parents=True)
     (tmp_path / "outside/c").mkdir(parents=True)
-    moved = False
+    inside = {str(number) for number in range(moves)}
 
     def move() -> None:
-        nonlocal moved
-        if not moved:
-            (tmp_path / "volume/a").rename(tmp_path / "outside/c/a")
-            moved = True
+        """Away, the folder that the walk is in."""
+        here = {entry.resolve() for entry in Path("/proc/self/fd").iterdir()}
+        for number in sorted(inside):
+            if tmp_path / f"volume/{number}/b" in here:
+                inside.remove(number)
+                (tmp_path / f"volume/{number}").rename(tmp_path / f"outside/c/{number}")
 
     before = label(tmp_path / "outside")
-    with pytest.raises(OSError, match="moved about"):
+    if moves < 5:
         relabel(tmp_path / "volume", LABEL, move)
+        assert has_label(tmp_path / "volume", LABEL)
+    else:
+        with pytest.raises(OSError, match="moved about"):
+            relabel(tmp_path / "volume", LABEL, move)
+    assert inside == set()
     assert [label(tmp_path / name) for name in ("outside", "outside/c")] == [before] * 2
 
 

@@ -24,6 +24,9 @@ NEVER: Final = (
     "/sys /tmp /usr /var /var/lib /var/log"
 )
 
+TRIES: Final = 5
+"""Other containers of the pod may move folders about meanwhile."""
+
 
 class ForbiddenPathError(OSError):
     """A path of the machine's own, whose label is not for a container to have."""
@@ -40,19 +43,27 @@ def relabel(path: Path, label: str, checkpoint: Callable[[], None] = go_on, root
     found = Path(real).stat()
     if _is_the_machines(found, root):
         raise ForbiddenPathError(errno.EPERM, "this path of the machine is not relabelled for containers", real)
-    try:
-        if not stat.S_ISDIR(found.st_mode):
-            _set(real, value)
+    for tries_left in reversed(range(TRIES)):
+        try:
+            if stat.S_ISDIR(found.st_mode):
+                _relabel_folder(real, value, checkpoint)
+            else:
+                _set(real, value)
             return
-        for folder, _, _ in bottom_up(real, one_mount=True):
-            checkpoint()
-            with os.scandir(folder) as entries:
-                names = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
-            for name in (*names, "."):
-                _set(f"/proc/self/fd/{folder}/{name}", value)
-    except OSError as error:
-        if error.errno != errno.ENOTSUP:
-            raise
+        except OSError as error:
+            if error.errno == errno.ENOTSUP:
+                return
+            if error.errno not in (errno.ENOENT, errno.ESTALE) or not tries_left:
+                raise
+
+
+def _relabel_folder(path: str, value: bytes, checkpoint: Callable[[], None]) -> None:
+    for folder, _, _ in bottom_up(path, one_mount=True):
+        checkpoint()
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
+        for name in (*names, "."):
+            _set(f"/proc/self/fd/{folder}/{name}", value)
 
 
 def _set(path: str, value: bytes) -> None:

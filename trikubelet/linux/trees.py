@@ -113,8 +113,10 @@ def bottom_up(path: str, *, one_mount: bool = False) -> Iterator[tuple[int, int,
                 name = pending[-1].pop()
                 try:
                     below = os.open(name, _FOLDER, dir_fd=here)
-                except FileNotFoundError:
-                    continue
+                except OSError as error:
+                    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                        continue  # it is gone, or something else is there
+                    raise
                 if one_mount:
                     mount = mount or mount_id(below)
                     if mount_id(below) != mount:
