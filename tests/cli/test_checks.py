@@ -267,7 +267,18 @@ def test_the_command_exits_1_when_something_is_missing(root_dir: Path) -> None:
     assert outcome.out.splitlines()[-1].endswith("1 missing")
 
 
-@pytest.mark.parametrize(("enforce", "told"), [("1\n", [Level.WARN]), ("0\n", []), (None, [])])
-def test_selinux_is_spoken_of_where_it_is_enforcing(tmp_path: Path, enforce: str | None, told: list[Level]) -> None:
-    files = {} if enforce is None else {"sys/fs/selinux/enforce": enforce}
+POLICY = {
+    "etc/selinux/config": "SELINUXTYPE=targeted\n",
+    "etc/selinux/targeted/contexts/lxc_contexts": 'process = "system_u:system_r:container_t:s0"\n',
+}
+
+
+@pytest.mark.parametrize(
+    ("enforce", "policy", "told"),
+    [("1\n", {}, [Level.WARN]), ("1\n", POLICY, [Level.OK]), ("0\n", {}, []), (None, {}, [])],
+)
+def test_selinux_is_spoken_of_where_it_is_enforcing(
+    tmp_path: Path, enforce: str | None, policy: dict[str, str], told: list[Level]
+) -> None:
+    files = {} if enforce is None else {"sys/fs/selinux/enforce": enforce, **policy}
     assert [result.level for result in checks.check_selinux(machine(tmp_path, files))] == told

@@ -17,8 +17,7 @@ from tests.captured_logs import capture_logs
 from tests.embedded.confined import PYTHON, probe
 from tests.embedded.runtime_node import mounts_with, running_node
 from tests.embedded.test_unprivileged import IN_USER_NAMESPACE, WITHOUT_NAMESPACES
-from trikubelet.embedded import runtime, runtime_service
-from trikubelet.embedded.confinement import selinux_is_enforcing
+from trikubelet.embedded import selinux
 from trikubelet.embedded.seccomp.syscalls import X86
 from trikubelet.rpc.cri import v1
 
@@ -164,25 +163,18 @@ async def test_a_profile_that_cannot_be_read_is_named_before_anything_is_made(no
         await node.create(await node.sandbox(), ["true"], security=security)
 
 
-@pytest.mark.parametrize(("enforce", "is_so"), [("1", True), ("0", False), (None, False)])
-def test_selinux_that_only_logs_is_none(tmp_path: Path, enforce: str | None, is_so: bool) -> None:
-    if enforce is not None:
-        (tmp_path / "fs/selinux").mkdir(parents=True)
-        (tmp_path / "fs/selinux/enforce").write_text(enforce)
-    assert selinux_is_enforcing(tmp_path) is is_so
-
-
+@pytest.mark.skipif(selinux.is_enabled(), reason="containers have labels on this kernel")
 async def test_where_selinux_is_enforcing_the_runtime_says_what_it_does_not_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (runtime, runtime_service):
-        monkeypatch.setattr(module, "selinux_is_enforcing", lambda: True)
+    monkeypatch.setattr(selinux, "is_enforcing", lambda: True)
     with capture_logs() as told:
         async with running_node(tmp_path / "runtime", tmp_path / "logs") as node:
             (note,) = [each for each in node.cri.capabilities()["notIsolated"] if "SELinux" in each]
-            assert "mounts are not relabelled" in note
+            assert note == "no SELinux labels: SELinux is not enabled on this machine"
             relabelled = v1.Mount(container_path="/mnt", host_path=str(tmp_path), selinux_relabel=True)
             assert (await node.run(await node.sandbox(), ["ls", "/mnt"], mounts=[relabelled])).exit_code == 0
             await node.remove_everything()
             assert await node.runtime.shutdown()
-    assert any("SELinux is enforcing" in line["event"] for line in told)
+    (line,) = [line for line in told if "SELinux is enforcing" in line["event"]]
+    assert line["reason"] == "SELinux is not enabled on this machine"

@@ -21,7 +21,7 @@ from trikubelet.embedded.container_spec import (
 )
 from trikubelet.embedded.images.model import ImageConfig, StoredImage
 from trikubelet.embedded.keeper import capabilities
-from trikubelet.embedded.keeper.child import SetupError, change_profile_on_exec
+from trikubelet.embedded.keeper.child import SetupError, change_label_on_exec, change_profile_on_exec
 from trikubelet.embedded.keeper_client import KeeperAbilities
 from trikubelet.embedded.sandbox_files import SandboxConfigError, sandbox_request
 from trikubelet.rpc.cri import v1
@@ -37,6 +37,7 @@ ROOT = KeeperAbilities(
     seccomp=True,
     landlock=7,
     apparmor=True,
+    selinux=True,
     network=True,
     creates=True,
     outdated=False,
@@ -177,7 +178,7 @@ def test_a_profile_of_the_machine_is_read_where_it_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("security", "problem"),
     [
-        ({"selinux_options": v1.SeLinuxOption(level="s0")}, "seLinuxOptions: the embedded runtime does not"),
+        ({"selinux_options": v1.SeLinuxOption(level="s0")}, "seLinuxOptions: SELinux is not enabled on this machine"),
         ({"seccomp": v1.SecurityProfile(localhost_ref="x")}, "seccomp: a localhost profile is named, but the type"),
         (
             {"capabilities": v1.Capability(add_ambient_capabilities=["KILL"], drop_capabilities=["KILL"])},
@@ -244,12 +245,26 @@ def test_a_profile_is_taken_on_by_the_next_exec(tmp_path: Path) -> None:
         os.close(processes)
 
 
+def test_a_label_is_taken_on_by_the_next_exec(tmp_path: Path) -> None:
+    """As far as a kernel without SELinux can tell."""
+    label = "system_u:system_r:container_t:s0:c1,c2"
+    processes = os.open(tmp_path, os.O_PATH)
+    try:
+        with pytest.raises(SetupError, match=f"SELinux label {label}: no such file or directory"):
+            change_label_on_exec(processes, label)
+        (tmp_path / "self/attr").mkdir(parents=True)
+        (tmp_path / "self/attr/exec").touch()
+        change_label_on_exec(processes, label)
+        assert (tmp_path / "self/attr/exec").read_text() == label
+    finally:
+        os.close(processes)
+
+
 def test_a_keeper_of_an_older_version_confines_nothing() -> None:
-    hello = {
-        name: value for name, value in attrs.asdict(ROOT).items() if name not in ("seccomp", "landlock", "apparmor")
-    }
+    newer = ("seccomp", "landlock", "apparmor", "selinux")
+    hello = {name: value for name, value in attrs.asdict(ROOT).items() if name not in newer}
     older = KeeperAbilities.from_hello({**hello, "version": 1})
-    assert (older.seccomp, older.landlock, older.apparmor) == (False, 0, False)
+    assert (older.seccomp, older.landlock, older.apparmor, older.selinux) == (False, 0, False, False)
 
 
 def test_a_filter_that_the_keeper_cannot_load_is_refused() -> None:

@@ -134,3 +134,63 @@ def test_controllers_that_are_mounted_together_are_found_by_each_of_their_names(
     both = ["file of cpu,cpuacct"]
     assert shown == {"cpu,cpuacct": both, "cpu": both, "cpuacct": both, "memory": ["file of memory"]}
     assert sorted(writable) == (sorted([".", *shown]) if privileged else [])
+
+
+LABELLED = """
+import json, os, sys
+from trikubelet.embedded.keeper import linux
+from trikubelet.embedded.keeper.rootfs import RootBuilder
+
+spec = json.loads(sys.stdin.readline())
+option = f'context="{spec["selinux"]["files"]}"'
+asked, set_labels = [], []
+mount, new_mount = linux.mount, linux.new_mount
+
+def recorded(source, target, kind, flags, data=None):
+    if kind is not None:
+        asked.append([kind, target, option in (data or "")])
+    mount(source, target, kind, flags, (data or "").replace("," + option, "").replace(option, "") or None)
+
+def recorded_new(kind, *, options=None, **more):
+    label = None if options is None else options.pop("context", None)
+    asked.append([kind, "detached", label == spec["selinux"]["files"]])
+    return new_mount(kind, options=options, **more)
+
+linux.mount, linux.new_mount = recorded, recorded_new
+os.setxattr = lambda path, name, value: set_labels.append([path, name, value.decode()])
+linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
+shared = os.open("/proc/self/ns/mnt", os.O_RDONLY)
+RootBuilder(spec, in_user_namespace=False, shared_memory=shared).build()
+print(json.dumps([asked, set_labels]))
+"""
+
+
+@pytest.mark.root
+def test_what_is_the_containers_own_is_mounted_with_its_selinux_label(tmp_path: Path) -> None:
+    """As far as a kernel without SELinux can tell, which knows no such option: what is asked of it."""
+    files = "system_u:object_r:container_file_t:s0:c1,c2"
+    image = tmp_path / "image"
+    (image / "in").mkdir(parents=True)
+    volume = {"target": "/image", "source": str(image), "layers": [str(image)], "sub_path": "in", "readonly": True}
+    asked = {
+        **spec(tmp_path, [{**volume, "propagation": "image", "recursive_readonly": False}]),
+        "selinux": {"process": "", "files": files},
+        "masked_paths": ["/proc/scsi", "/proc/acpi", "/sys/firmware"],
+    }
+    command = [sys.executable, "-c", LABELLED]
+    ended = subprocess.run(
+        command, input=json.dumps(asked) + "\n", capture_output=True, text=True, check=True, cwd=REPOSITORY
+    )
+    mounts, labels = json.loads(ended.stdout)
+    kinds: dict[str, set[bool]] = {}
+    for kind, _, is_labelled in mounts:
+        kinds.setdefault(kind, set()).add(is_labelled)
+    assert kinds == {
+        "proc": {False}, "sysfs": {False}, "mqueue": {False},
+        "overlay": {True}, "tmpfs": {True}, "devpts": {True},
+    }  # fmt: skip
+    assert [kind for kind, _, _ in mounts].count("overlay") == 2  # its root, and the image that is a volume
+    shm, queues = labels
+    assert shm[0].startswith("/proc/self/fd/")
+    assert queues[0] == "/dev/mqueue"
+    assert {(name, label) for _, name, label in labels} == {("security.selinux", files)}

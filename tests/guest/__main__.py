@@ -29,16 +29,19 @@ CERTIFICATES: Final = "etc/ssl/certs/ca-certificates.crt"
 PACKAGES: Final = (
     "apparmor bash-static busybox-static ca-certificates containerd containernetworking-plugins dbus docker-registry "
     "initramfs-tools iproute2 iptables kmod linux-image-cloud-amd64 openssh-server procps python3 python3-venv runc "
-    "strace systemd systemd-sysv udev uidmap util-linux zstd"
+    "selinux-policy-default strace systemd systemd-sysv udev uidmap util-linux zstd"
 )
 UNUSED_SERVICES: Final = ("containerd", "docker-registry")
 """Tests start their own."""
 IMAGE_BYTES: Final = 12 << 30
+KERNEL: Final = "root=/dev/vda rw console=ttyS0 net.ifnames=0 systemd.unified_cgroup_hierarchy=1 quiet"
 MEMORY_MIB: Final = 4096
 BOOT_SECONDS: Final = 120.0
 EMULATION: Final = 10
 """How much slower an emulated processor is."""
 NETWORK: Final = "[Match]\nName=e*\n[Network]\nDHCP=yes\n"
+SELINUX: Final = "SELINUX=permissive\nSELINUXTYPE=default\n"
+"""What the kernel would forbid is only logged: the machine's own files have no labels."""
 DEFAULT_TESTS: Final = (
     "tests/cgroups",
     "tests/node/eviction",
@@ -54,6 +57,7 @@ DEFAULT_TESTS: Final = (
     "tests/agent/test_resource_managers.py",
 )
 """What depends on the version of cgroups, on systemd, or on a kernel with AppArmor."""
+SELINUX_TESTS: Final = ("tests/embedded/test_selinux_on_kernel.py",)
 
 
 def main() -> int:
@@ -61,21 +65,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.guest", description=__doc__)
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trikubelet-guest"
     parser.add_argument("--folder", type=Path, default=default, help="where the guest's disk is (%(default)s)")
+    parser.add_argument("--selinux", action="store_true", help="the kernel runs SELinux in place of AppArmor")
     parser.add_argument("--shell", action="store_true", help="a shell in the guest instead of tests")
-    parser.add_argument("arguments", nargs="*", default=list(DEFAULT_TESTS), help="for pytest")
+    parser.add_argument("arguments", nargs="*", help="for pytest")
     chosen = parser.parse_args()
+    tests = chosen.arguments or (SELINUX_TESTS if chosen.selinux else DEFAULT_TESTS)
     lacking = [name for name in ("debootstrap", "mke2fs", "qemu-system-x86_64", "ssh") if shutil.which(name) is None]
     if lacking or os.geteuid():
         parser.error(f"needs root, and these programs, which were not found: {', '.join(lacking) or 'none'}")
     disk = chosen.folder / "disk.img"
     if not disk.exists():
         build(chosen.folder, disk)
-    with booted(chosen.folder, disk) as ssh:
+    with booted(chosen.folder, disk, "security=selinux selinux=1" if chosen.selinux else "") as ssh:
         if chosen.shell:
             return subprocess.run([*ssh, "-t", f"cd {TREE}; exec bash"], check=False).returncode
-        tests = shlex.join([f"{VENV}/bin/python", "-m", "pytest", "-p", "no:cacheprovider", *chosen.arguments])
+        command = shlex.join([f"{VENV}/bin/python", "-m", "pytest", "-p", "no:cacheprovider", *tests])
         slower = 1 if kvm() else EMULATION
-        return subprocess.run([*ssh, f"cd {TREE} && TESTS_SLOWER={slower} {tests}"], check=False).returncode
+        return subprocess.run([*ssh, f"cd {TREE} && TESTS_SLOWER={slower} {command}"], check=False).returncode
 
 
 def build(folder: Path, disk: Path) -> None:
@@ -91,6 +97,7 @@ def build(folder: Path, disk: Path) -> None:
         "etc/fstab": "/dev/vda / ext4 defaults 0 1\n",
         "etc/hostname": "guest\n",
         "etc/hosts": "127.0.0.1 localhost guest\n",
+        "etc/selinux/config": SELINUX,
         "etc/resolv.conf": Path("/etc/resolv.conf").read_text(),
         "etc/systemd/network/80-dhcp.network": NETWORK,
         "root/.ssh/authorized_keys": key.with_suffix(".pub").read_text(),
@@ -120,9 +127,9 @@ def build(folder: Path, disk: Path) -> None:
 
 
 @contextmanager
-def booted(folder: Path, disk: Path) -> Iterator[list[str]]:
+def booted(folder: Path, disk: Path, parameters: str) -> Iterator[list[str]]:
     """A guest that has this tree, as the words with which a command begins that is run in it. It forgets what was
-    written."""
+    written. `parameters`: the kernel's."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     qemu = subprocess.Popen(
@@ -131,7 +138,7 @@ def booted(folder: Path, disk: Path) -> Iterator[list[str]]:
             *("-smp", str(os.cpu_count()), "-m", str(MEMORY_MIB), "-display", "none", "-no-reboot", "-snapshot"),
             *("-serial", f"file:{folder / 'console.log'}"),
             *("-kernel", str(folder / "vmlinuz"), "-initrd", str(folder / "initrd.img")),
-            *("-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0 systemd.unified_cgroup_hierarchy=1 quiet"),
+            *("-append", f"{KERNEL} {parameters}"),
             *("-drive", f"file={disk},format=raw,if=virtio,cache=unsafe"),
             *("-netdev", f"user,id=n,hostfwd=tcp:127.0.0.1:{port}-:22", "-device", "virtio-net-pci,netdev=n"),
         ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.formats.values import frozen
+from trikubelet.linux.selinux import RUNTIME_LABEL, ContainerLabels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -281,11 +282,18 @@ def check_cni(machine: Machine) -> CheckResult:
 
 
 def check_selinux(machine: Machine) -> Iterator[CheckResult]:
-    """Nothing to tell where the kernel has none, or only logs what it would refuse."""
-    if machine.read("/sys/fs/selinux/enforce") == "1":
+    """Nothing to tell where the kernel has none, or only logs what it would refuse.
+
+    Who may start containers with labels depends on the label of the service, which is not known here.
+    """
+    if machine.read("/sys/fs/selinux/enforce") != "1":
+        return
+    if ContainerLabels.read(machine.root).process:
+        yield ok("SELinux", f"enforcing: the embedded runtime gives containers labels if it runs as {RUNTIME_LABEL}")
+    else:
         yield warn(
             "SELinux",
-            "enforcing, but the embedded runtime gives containers no labels: nothing keeps pods apart by it, and "
-            "seLinuxOptions are refused",
-            "use containerd where SELinux has to confine pods (--runtime-endpoint unix:///run/containerd/containerd.sock)",
+            "enforcing, but there is no policy for containers, so the embedded runtime gives them no labels: nothing "
+            "keeps pods apart by it, and seLinuxOptions are refused",
+            f"install container-selinux, and run the agent as {RUNTIME_LABEL} (systemd: SELinuxContext=)",
         )

@@ -18,6 +18,6 @@ Nothing is lost with a process: the keeper holds the containers while the agent 
 what to clean up. `registry/` pulls images, `images/` unpacks them into root filesystems. `runtime.py` puts the parts
 together.
 
-What it cannot do, and says so in its status: there are no SELinux labels, resource limits need a writable cgroup
-hierarchy, and where the machine allows no better pods share its network.
+What it cannot do, and says so in its status: resource limits need a writable cgroup hierarchy, SELinux labels a policy
+that lets it give some, and where the machine allows no better pods share its network.
 """

@@ -1,6 +1,7 @@
 """What confines a container beside its namespaces, as its CRI security context asks for it.
 
-Privileged containers have no system call filter and no default AppArmor profile, whatever is asked, as on containerd.
+Privileged containers have no system call filter, no default AppArmor profile and a SELinux label that allows all,
+whatever is asked, as on containerd.
 Everything else that cannot be had is an error, so that nothing runs with less than it was promised.
 """
 
@@ -11,12 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import betterproto
 
+from trikubelet.embedded import selinux
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.seccomp import filters
 from trikubelet.embedded.seccomp.profile import ProfileError
+from trikubelet.linux.selinux import ContainerLabels, LabelError
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from trikubelet.embedded.keeper_client import KeeperAbilities
 
 _KINDS: Final = v1.SecurityProfileProfileType
@@ -91,22 +96,59 @@ def _apparmor_is_enabled(sys: Path) -> bool:
         return False
 
 
-def selinux_is_enforcing(sys: Path = Path("/sys")) -> bool:
-    """Whether SELinux decides here what processes may do."""
-    try:
-        return (sys / "fs/selinux/enforce").read_text().startswith("1")
-    except OSError:
-        return False
+def pod_level(
+    options: v1.SeLinuxOption, used: Collection[str], abilities: KeeperAbilities, root: Path = Path("/")
+) -> str:
+    """The SELinux level of a pod's containers that ask for no other; empty without any. Raises ConfinementError.
 
-
-def refuse_selinux(security: v1.LinuxContainerSecurityContext) -> None:
-    """Raises ConfinementError: this runtime labels neither processes nor files.
-
-    That a mount is to be relabelled is no reason: clients ask for it wherever SELinux is on, so that a container that
-    is confined by it can reach the files, and these are not.
+    `used`: those of other pods. One that is asked for may be among them.
     """
-    if security.selinux_options != v1.SeLinuxOption():
-        raise ConfinementError("seLinuxOptions: the embedded runtime does not confine by SELinux; use containerd")
+    problem = selinux.why_not(abilities, root)
+    if problem:
+        if options != v1.SeLinuxOption():
+            raise ConfinementError(f"seLinuxOptions: {problem}")
+        return ""
+    try:
+        selinux.check_options(options)
+        has_levels = selinux.level_of(ContainerLabels.read(root).process)
+    except LabelError as error:
+        raise ConfinementError(f"seLinuxOptions: {error}") from None
+    return options.level or (selinux.new_level(used) if has_levels else "")
+
+
+def selinux_labels(
+    security: v1.LinuxContainerSecurityContext,
+    of_pod: v1.SeLinuxOption,
+    level: str,
+    abilities: KeeperAbilities,
+    root: Path = Path("/"),
+) -> dict[str, str] | None:
+    """The SELinux labels of the container's process (empty: the keeper's) and of its files; None without any.
+
+    What the pod asks for is for containers that ask for nothing. `level`: the pod's. Raises ConfinementError.
+
+    That a mount is to be relabelled is no reason to refuse where there are no labels: clients ask for it wherever
+    SELinux is on, so that a container that is confined by it can reach the files.
+    """
+    nothing = v1.SeLinuxOption()
+    options = of_pod if security.selinux_options == nothing else security.selinux_options
+    problem = selinux.why_not(abilities, root)
+    if problem:
+        if options != nothing:
+            raise ConfinementError(f"seLinuxOptions: {problem}")
+        return None
+    try:
+        defaults = ContainerLabels.read(root)
+        process, files = selinux.labels(defaults, options, level)
+        if security.privileged:
+            free = selinux.privileged_label(defaults)
+            process = free if selinux.is_known(free, root) else ""
+    except LabelError as error:
+        raise ConfinementError(f"seLinuxOptions: {error}") from None
+    for label in filter(None, (process, files)):
+        if not selinux.is_known(label, root):
+            raise ConfinementError(f"seLinuxOptions: the policy of this machine knows no label {label}")
+    return {"process": process, "files": files}
 
 
 def _profile(kind: str, profile: v1.SecurityProfile, text: str) -> v1.SecurityProfile | None:

@@ -14,6 +14,7 @@ so that it starts after a restart of the agent as it would have before.
     user: uid, gid (or null), name, groups, strict      bounding, ambient: capability masks
     privileged, no_new_privs, masked_paths, readonly_paths, oom_score_adj
     apparmor: a profile's name, or null
+    selinux: labels of process (empty: the keeper's) and files; or null. mounts have relabel, if their files get that
     seccomp: program (base64), flags; or null       write_only_below: paths, or null; only for plain processes
     pid_namespace (container, pod, node, target), pid_target, cgroup_namespace, cgroup_parent, resources
 """
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import betterproto
 
-from trikubelet.embedded.confinement import ConfinementError, apparmor_profile, refuse_selinux, seccomp_filter
+from trikubelet.embedded.confinement import ConfinementError, apparmor_profile, seccomp_filter, selinux_labels
 from trikubelet.embedded.host_devices import all_host_devices, host_device
 from trikubelet.embedded.images.lower import LowerLayers
 from trikubelet.embedded.keeper import capabilities
@@ -79,6 +80,8 @@ class SpecContext:
     sandbox: v1.PodSandboxConfig
     hostname: str
     abilities: KeeperAbilities
+    selinux_level: str = ""
+    """The pod's; empty where there are none."""
 
 
 def container_spec(
@@ -137,7 +140,8 @@ def container_spec(
         if spec["ambient"] & ~bounding:
             raise SpecError("capabilities: what is to be ambient cannot be dropped")
         spec["bounding"] = bounding
-        refuse_selinux(security)
+        of_pod = context.sandbox.linux.security_context.selinux_options
+        spec["selinux"] = selinux_labels(security, of_pod, context.selinux_level, abilities)
         spec["apparmor"] = apparmor_profile(security)
         if spec["apparmor"] and not abilities.apparmor:
             raise SpecError("AppArmor: the process that keeps the containers was started by an older version")
@@ -292,6 +296,7 @@ def _mounts(
                     "readonly": config.linux.security_context.readonly_rootfs,
                     "recursive_readonly": False,
                     "propagation": "private",
+                    "relabel": True,
                 }
             )
     return mounts
@@ -315,6 +320,7 @@ def _mount(mount: v1.Mount) -> dict[str, Any]:
         "readonly": mount.readonly,
         "recursive_readonly": mount.recursive_read_only,
         "propagation": _PROPAGATION[mount.propagation],
+        "relabel": mount.selinux_relabel,
     }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import betterproto
 
 from trikubelet.embedded.records import ContainerRecord, Phase, SandboxRecord, images_in
+from trikubelet.embedded.selinux import level_of
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
@@ -46,6 +47,12 @@ class Inventory:
     def container(self, wanted: str) -> ContainerRecord:
         """By id, or by its unambiguous beginning. Raises UnknownIdError."""
         return _find("container", self.containers, wanted)
+
+    def selinux_levels(self) -> set[str]:
+        """Those that pods have, and containers that asked for others."""
+        levels = {record.selinux_level for record in self.sandboxes.values()}
+        labels = [record.spec.get("selinux") for record in self.containers.values()]
+        return levels | {level_of(each["files"]) for each in labels if each}
 
     def containers_of(self, sandbox_id: str) -> list[ContainerRecord]:
         return [record for record in self.containers.values() if record.sandbox_id == sandbox_id]

@@ -94,6 +94,8 @@ class KeeperAbilities:
     """The kernel's Landlock ABI; 0: none, or the keeper does not know."""
     apparmor: bool
     """Whether the keeper knows how to start a program in a profile."""
+    selinux: bool
+    """Whether the keeper knows how to give a program and its files SELinux labels."""
     network: bool
     """Whether pods can have network namespaces: the machine allows it, and the keeper is not of before it could."""
     creates: bool
@@ -119,6 +121,7 @@ class KeeperAbilities:
             seccomp=hello.get("seccomp", False),
             landlock=hello.get("landlock", 0),
             apparmor=hello.get("apparmor", False),
+            selinux=hello.get("selinux", False),
             network=protocol.POD_NETWORK in hello.get("features", ()),
             creates=protocol.CREATE in hello.get("features", ()),
             outdated=hello["version"] < protocol.VERSION or protocol.APART not in hello.get("features", ()),

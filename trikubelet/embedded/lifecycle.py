@@ -32,6 +32,7 @@ from trikubelet.embedded.records import (
     delete_tree,
 )
 from trikubelet.embedded.sandbox_files import write_sandbox_files
+from trikubelet.linux.relabel import relabel
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
 
@@ -95,6 +96,7 @@ class Lifecycle:
         self._address = address
         self._unwanted: list[tuple[str, dict[str, Any]]] = []
         self._deletions = trio.CapacityLimiter(2)
+        self._relabelling = trio.CapacityLimiter(4)
         self._load()
 
     def now(self) -> int:
@@ -361,6 +363,7 @@ class Lifecycle:
             sandbox.first_container = ""
         try:
             self._store.container_folder(record.id).mkdir(exist_ok=True)
+            await self._relabel(record)
             if self.abilities is not None and self.abilities.creates:
                 await self.keeper.tell("create", spec=record.spec)
             if record.id not in self.inventory.containers:
@@ -374,6 +377,21 @@ class Lifecycle:
             self.untidy.put(None)
             raise
         self._emit(record, v1.ContainerEventType.CONTAINER_CREATED_EVENT)
+
+    async def _relabel(self, record: ContainerRecord) -> None:
+        """Give the files of volumes that ask for it the container's SELinux label. Cancelled, it ends soon; what was
+        done is not done again. Raises OSError."""
+        labels: dict[str, str] = record.spec.get("selinux") or {}
+        paths = [Path(mount["source"]) for mount in record.spec["mounts"] if labels and mount.get("relabel")]
+
+        def work() -> None:
+            for path in paths:
+                if not path.exists():  # as the keeper would make it
+                    path.mkdir(parents=True, exist_ok=True)
+                relabel(path, labels["files"], trio.from_thread.check_cancelled)
+
+        if paths:
+            await trio.to_thread.run_sync(work, limiter=self._relabelling, abandon_on_cancel=True)
 
     async def start_container(self, record: ContainerRecord) -> None:
         """Start it. Raises WrongStateError, StartFailedError, KeeperLostError.

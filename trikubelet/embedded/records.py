@@ -138,6 +138,8 @@ class SandboxRecord:
     runtime_handler: str = ""
     network: SandboxNetwork | None = None
     """None: it is on the machine's network, as all pods of earlier releases are."""
+    selinux_level: str = ""
+    """Of its containers, unless they ask for another; empty: there is no SELinux, or it has no levels."""
     ready: bool = False
     first_container: str = ""
     """The id that its first container gets, for which the keeper has a process; empty: it gets any."""
@@ -208,6 +210,7 @@ class RecordStore:
             "namespace": record.config.metadata.namespace,
             "created_at": record.created_at,
             "runtime_handler": record.runtime_handler,
+            "selinux_level": record.selinux_level,
             "config": _encode(record.config),
         }
         write_document(folder / "sandbox.json", document)
@@ -310,6 +313,7 @@ class RecordStore:
             created_at=int(document["created_at"]),
             runtime_handler=str(document["runtime_handler"]),
             network=_read_network(path.with_name("network.json")),
+            selinux_level=str(document.get("selinux_level", "")),  # absent in what older releases wrote
         )
 
     def _read_container(self, path: Path) -> ContainerRecord:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from trikubelet.embedded import selinux
 from trikubelet.embedded.cdi import CDI_FOLDERS
-from trikubelet.embedded.confinement import selinux_is_enforcing
 from trikubelet.embedded.image_service import EmbeddedImageService
 from trikubelet.embedded.images.host import KUBELET_FOLDERS
 from trikubelet.embedded.images.store import ImageStore
@@ -34,6 +34,7 @@ from trikubelet.embedded.registry.puller import Puller
 from trikubelet.embedded.runtime_service import EmbeddedRuntimeService
 from trikubelet.embedded.streaming_server import StreamingServer
 from trikubelet.http.client.connect import networks_apart
+from trikubelet.linux.relabel import has_label, relabel
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 
@@ -80,7 +81,8 @@ class EmbeddedRuntime:
     ) -> None:
         self.root = root.absolute()
         self.root.mkdir(parents=True, exist_ok=True)
-        self.images = ImageStore(images_root or self.root / "images", clock=clock, host=host_image)
+        self._images_root = images_root or self.root / "images"
+        self.images = ImageStore(self._images_root, clock=clock, host=host_image)
         self._node_ip = node_ip
         self._records = RecordStore(self.root)
         self._lifecycle = Lifecycle(
@@ -124,11 +126,6 @@ class EmbeddedRuntime:
 
         Cancelling leaves the keeper and the containers as they are. Raises KeeperStartError if none can be started.
         """
-        if selinux_is_enforcing():
-            log.warning(
-                "SELinux is enforcing, and does not confine containers: they run with this process's label. Mounts are "
-                "not relabelled, and seLinuxOptions are refused. Use containerd where SELinux has to keep pods apart"
-            )
         failure: KeeperStartError | None = None
         async with trio.open_nursery() as nursery:
             try:
@@ -142,9 +139,34 @@ class EmbeddedRuntime:
                 nursery.start_soon(supervise, self._preload.run)
                 nursery.start_soon(supervise, self._keep_tidy)
                 await nursery.start(self._streaming.run)
+                await self._prepare_for_selinux()
                 task_status.started()
         if failure is not None:
             raise failure
+
+    async def _prepare_for_selinux(self) -> None:
+        """Tell if containers have no labels though they should; else let them read their images.
+
+        The files of a container's root have its own label as it sees them. But what it executes is mapped from the
+        image, which the kernel checks too. What is unpacked later has the label of the folder that it comes into.
+        """
+        abilities = self._lifecycle.abilities
+        problem = "" if abilities is None else selinux.why_not(abilities)
+        if problem:
+            if selinux.is_enforcing():
+                log.warning(
+                    "SELinux is enforcing, and does not confine containers: they run with this process's label. Mounts "
+                    "are not relabelled, and seLinuxOptions are refused",
+                    reason=problem,
+                )
+            return
+        label = selinux.of_images()
+        try:
+            if not has_label(self._images_root, label):
+                check = trio.from_thread.check_cancelled
+                await trio.to_thread.run_sync(relabel, self._images_root, label, check, abandon_on_cancel=True)
+        except OSError as error:
+            log.warning("images cannot be given their SELinux label", label=label, error=str(error))
 
     async def _lead_into_networks(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Have probes of this process reach pods behind pasta, by sockets in their networks."""

@@ -15,9 +15,9 @@ from grpclib import GRPCError
 from grpclib.const import Status
 
 from trikubelet import __version__
-from trikubelet.embedded import messages
+from trikubelet.embedded import messages, selinux
 from trikubelet.embedded.cdi import CDI_FOLDERS, spell_out_cdi_devices
-from trikubelet.embedded.confinement import selinux_is_enforcing
+from trikubelet.embedded.confinement import ConfinementError, pod_level
 from trikubelet.embedded.container_spec import (
     SpecContext,
     SpecError,
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 RUNTIME_NAME: Final = "trikubelet-embedded"
 _ITEMS_PER_MESSAGE: Final = 100
 _NETWORK_NOTE: Final = "pods share the node's network: no addresses or port mappings of their own"
-_ENFORCING_NOTE: Final = ", though SELinux is enforcing: containers have the keeper's, and mounts are not relabelled"
 _DEVICES_NOTE: Final = (
     "devices: who may make device files (MKNOD), or is given a folder with some, can open the machine's"
 )
@@ -149,6 +148,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         abilities, network = self._lifecycle.abilities, self._lifecycle.networks.chosen
         if abilities is None:
             return {}
+        no_labels = selinux.why_not(abilities)
         return {
             "mode": abilities.mode,
             "namespaces": [
@@ -161,7 +161,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             "notIsolated": [
                 *([f"{_NETWORK_NOTE} ({network.why})"] if network.way == HOST else []),
                 *([] if abilities.seccomp else ["no seccomp"]),
-                f"no SELinux labels{_ENFORCING_NOTE if selinux_is_enforcing() else ''}",
+                *([f"no SELinux labels: {no_labels}"] if no_labels else []),
                 *([] if abilities.limits else ["no resource limits: no writable cgroup hierarchy"]),
                 *([_DEVICES_NOTE] if abilities.mode == "root" and not abilities.devices_confined else []),
                 *([] if abilities.isolated else ["processes, files and host names: containers are plain processes"]),
@@ -196,6 +196,9 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             own_network = record.network is not None
             abilities = self._lifecycle.abilities
             as_root = abilities is not None and abilities.mode == "root"
+            if abilities is not None:
+                of_pod = config.linux.security_context.selinux_options
+                record.selinux_level = pod_level(of_pod, self._inventory.selinux_levels(), abilities)
             request = sandbox_request(record.id, config, own_network=own_network, all_groups=as_root)
             if as_root and expects_container(config):
                 record.first_container = os.urandom(32).hex()
@@ -329,6 +332,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             sandbox=sandbox.config,
             hostname=sandbox.config.hostname or os.uname().nodename,
             abilities=abilities,
+            selinux_level=sandbox.selinux_level,
         )
         return ContainerRecord(
             id=container_id,
@@ -509,7 +513,7 @@ def _errors() -> Iterator[None]:
         yield
     except UnknownIdError as error:
         raise GRPCError(Status.NOT_FOUND, str(error)) from None
-    except (SpecError, SandboxConfigError, StreamRequestError) as error:
+    except (SpecError, SandboxConfigError, ConfinementError, StreamRequestError) as error:
         raise GRPCError(Status.INVALID_ARGUMENT, str(error)) from None
     except WrongStateError as error:
         raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from None

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 PLUGIN_FOLDERS: Final = "system_u:object_r:container_file_t:s0"
 """The label of folders where containers of plugins put sockets."""
+RUNTIME_LABEL: Final = "system_u:system_r:container_runtime_t:s0"
+"""The label of processes that the usual policy for containers lets start some."""
 _CONTAINERS: Final = "usr/share/containers/selinux/contexts"
 _CONFIG: Final = "etc/selinux/config"
 _OF_POLICY: Final = "contexts/lxc_contexts"
-_ATTRIBUTE: Final = "security.selinux"
+ATTRIBUTE: Final = "security.selinux"
+"""The extended attribute that a file's label is in."""
 
 
 class LabelError(Exception):
@@ -31,7 +34,7 @@ class LabelError(Exception):
 
 
 @frozen
-class _Context:
+class Context:
     """`user:role:type`, with `:level` where the policy has levels."""
 
     user: str
@@ -40,7 +43,7 @@ class _Context:
     level: str = ""
 
     @classmethod
-    def of(cls, label: str) -> _Context:
+    def of(cls, label: str) -> Context:
         """Raises LabelError."""
         parts = label.split(":", 3)
         if len(parts) < 3:
@@ -53,10 +56,12 @@ class _Context:
 
 @frozen
 class ContainerLabels:
-    """What containers get of which no pod says more. Both are empty where no policy for containers is installed."""
+    """What containers get of which no pod says more. All are empty where no policy for containers is installed."""
 
     process: str = ""
     file: str = ""
+    image: str = ""
+    """Of files that containers share and do not write; empty: as `file`."""
 
     @classmethod
     def read(cls, root: Path = Path("/")) -> ContainerLabels:
@@ -65,7 +70,7 @@ class ContainerLabels:
         if settings is None:
             policy = (_settings(root / _CONFIG) or {}).get("SELINUXTYPE", "")
             settings = _settings(root / "etc/selinux" / policy / _OF_POLICY) or {}
-        return cls(settings.get("process", ""), settings.get("file", ""))
+        return cls(settings.get("process", ""), settings.get("file", ""), settings.get("ro_file", ""))
 
     def of_files(self, options: SELinuxOptions | None) -> str:
         """The label of a container's files. Empty when nobody knows it before the container starts: a runtime gives
@@ -74,7 +79,7 @@ class ContainerLabels:
             return ""
         if not self.process or not self.file:
             return self.file
-        process, file = _Context.of(self.process), _Context.of(self.file)
+        process, file = Context.of(self.process), Context.of(self.file)
         if process.level and not options.level:
             return ""
         return str(attrs.evolve(file, user=options.user or file.user, level=options.level or file.level))
@@ -82,7 +87,7 @@ class ContainerLabels:
 
 def set_label(folder: Path, label: str) -> None:
     """Blocks. Raises OSError."""
-    os.setxattr(folder, _ATTRIBUTE, label.encode())
+    os.setxattr(folder, ATTRIBUTE, label.encode())
 
 
 def _settings(path: Path) -> dict[str, str] | None:

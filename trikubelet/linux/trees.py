@@ -92,36 +92,47 @@ def disk_usage(
     return walk.used, walk.inodes
 
 
-def bottom_up(path: str) -> Iterator[tuple[int, int, str]]:
+def bottom_up(path: str, *, one_mount: bool = False) -> Iterator[tuple[int, int, str]]:
     """A folder and all folders in it, each after those inside: its descriptor, that of its parent, its name there.
 
-    For file systems whose folders are never moved elsewhere (cgroups), since `..` leads back up. A folder that is gone
-    is left out. Raises OSError.
+    A folder that is gone is left out, and with `one_mount` those that something is mounted on. Raises OSError, also
+    if a folder is moved elsewhere meanwhile: then `..` does not lead back.
     """
     parent, _, name = path.rpartition("/")
     try:
-        here = os.open(parent, _FOLDER)
+        here = os.open(parent or "/", _FOLDER)
     except FileNotFoundError:
         return
-    way: list[str] = []
-    """Names of the folders that it is in, and for each level those that are still to be entered."""
+    way: list[tuple[str, os.stat_result]] = []
+    """The folders that it is in, by name and with what they are in, and for each level those still to be entered."""
     pending = [[name]]
+    mount = b""
     try:
         while True:
             if pending[-1]:
                 name = pending[-1].pop()
                 try:
                     below = os.open(name, _FOLDER, dir_fd=here)
-                except FileNotFoundError:
-                    continue
+                except OSError as error:
+                    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                        continue  # it is gone, or something else is there
+                    raise
+                if one_mount:
+                    mount = mount or mount_id(below)
+                    if mount_id(below) != mount:
+                        os.close(below)
+                        continue
+                way.append((name, os.fstat(here)))
                 os.close(here)
                 here = below
-                way.append(name)
                 pending.append(_folders_in(here))
             elif way:
                 above = os.open("..", _FOLDER, dir_fd=here)
                 try:
-                    yield here, above, way.pop()
+                    name, left = way.pop()
+                    if not os.path.samestat(os.fstat(above), left):
+                        raise OSError(errno.ESTALE, "its folders are moved about", path)
+                    yield here, above, name
                 finally:
                     os.close(here)
                     here = above

@@ -178,7 +178,7 @@ def _report(descriptor: int, message: dict[str, Any], descriptors: tuple[int, ..
 
 def _find_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) -> None:
     """Come to be where the program is to run, and look up user and working folder in the files there."""
-    if spec.get("apparmor"):  # absent in what an older agent wrote
+    if spec.get("apparmor") or spec.get("selinux"):  # absent in what an older agent wrote
         context.processes = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     context.stage = "cgroup"
     if context.oom_score is not None:
@@ -300,7 +300,7 @@ def _become_program(spec: dict[str, Any], context: ChildContext) -> None:
         if os.read(context.report, len(START)) != START:
             os._exit(127)  # the keeper is gone
     if context.processes is not None:
-        change_profile_on_exec(context.processes, spec["apparmor"])
+        _confine_program(context.processes, spec)
     writable = spec.get("write_only_below")
     if writable is not None:
         landlock.write_only_below(writable)
@@ -315,17 +315,39 @@ def _load_filter(spec: dict[str, Any], context: ChildContext) -> None:
     context.is_filtered = True
 
 
+def _confine_program(processes: int, spec: dict[str, Any]) -> None:
+    labels = spec.get("selinux")
+    if labels and labels["process"]:
+        change_label_on_exec(processes, labels["process"])
+    if spec.get("apparmor"):
+        change_profile_on_exec(processes, spec["apparmor"])
+
+
+def change_label_on_exec(processes: int, label: str) -> None:
+    """Have the next exec of this process get a SELinux label. `processes`: a descriptor of /proc."""
+    try:
+        _write_attribute(processes, "self/attr/exec", label)
+    except OSError as error:
+        raise SetupError(f"SELinux label {label}: {os.strerror(error.errno or 0).lower()}") from None
+
+
 def change_profile_on_exec(processes: int, profile: str) -> None:
     """Have the next exec of this process start in an AppArmor profile. `processes`: a descriptor of /proc."""
     try:
         try:
-            file = os.open("self/attr/apparmor/exec", os.O_WRONLY | os.O_CLOEXEC, dir_fd=processes)
+            _write_attribute(processes, "self/attr/apparmor/exec", f"exec {profile}")
         except FileNotFoundError:  # before Linux 5.1
-            file = os.open("self/attr/exec", os.O_WRONLY | os.O_CLOEXEC, dir_fd=processes)
-        os.write(file, f"exec {profile}".encode())
-        os.close(file)
+            _write_attribute(processes, "self/attr/exec", f"exec {profile}")
     except OSError as error:
         raise SetupError(f"AppArmor profile {profile}: {os.strerror(error.errno or 0).lower()}") from None
+
+
+def _write_attribute(processes: int, name: str, value: str) -> None:
+    file = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=processes)
+    try:
+        os.write(file, value.encode())
+    finally:
+        os.close(file)
 
 
 def _reset_signals() -> None:

@@ -131,7 +131,8 @@ class ChildContext:
         self.stage = "setup"
         """What the child is at, for the text of an error."""
         self.processes: int | None = None
-        """The machine's /proc, if an AppArmor profile is to be taken on: the container's may be anything."""
+        """The machine's /proc, if an AppArmor profile or a SELinux label is to be taken on: the container's may be
+        anything."""
         self.user: identity.Identity | None = None
         self.folder = -1
         """Who it will be and where, once that is known."""

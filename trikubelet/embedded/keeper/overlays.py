@@ -10,10 +10,15 @@ MOST_DETACHED_LAYERS = 10
 """Their descriptors' names have to fit into the 255 bytes of an option."""
 
 
-def detached_overlay(layers: list[str], directory: str) -> int:
+def labelled(options: str, label: str) -> str:
+    """Mount options with the SELinux label that all files of a new file system are to have; empty: none."""
+    return ",".join([*([options] if options else []), *([f'context="{label}"'] if label else [])])
+
+
+def detached_overlay(layers: list[str], directory: str, label: str = "") -> int:
     """A mount as `mount_overlay` makes it, of no more than MOST_DETACHED_LAYERS, that is nowhere as yet."""
     held, named = _options(layers, directory)
-    options: dict[str, str | None] = {"source": "overlay", **named}
+    options: dict[str, str | None] = {"source": "overlay", **named, **({"context": label} if label else {})}
     try:
         mount = linux.new_mount("overlay", quiet=False, options={**options, "volatile": None})
     except OSError:
@@ -23,10 +28,10 @@ def detached_overlay(layers: list[str], directory: str) -> int:
     return mount
 
 
-def mount_overlay(layers: list[str], directory: str, target: str, *, in_user_namespace: bool) -> None:
-    """Mount `layers` (lowest first) below the container's own changes."""
+def mount_overlay(layers: list[str], directory: str, target: str, *, in_user_namespace: bool, label: str = "") -> None:
+    """Mount `layers` (lowest first) below the container's own changes. `label`: SELinux's of all files, if any."""
     held, named = _options(layers, directory)
-    options = ",".join(f"{name}={value}" for name, value in named.items())
+    options = labelled(",".join(f"{name}={value}" for name, value in named.items()), label)
     if in_user_namespace:
         options += ",userxattr"
     try:

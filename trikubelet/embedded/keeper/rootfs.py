@@ -92,6 +92,8 @@ class RootBuilder:
         `prepared`: of a container that was expected as it is. Then `make_folders` has been called, too.
         """
         self._spec = spec
+        self._label: str = (spec.get("selinux") or {"files": ""})["files"]  # absent in what an older agent wrote
+        """SELinux's, of all files that are the container's own; empty: they get none."""
         self._shared_memory = shared_memory
         self._in_user_namespace = in_user_namespace
         self._own_network = own_network
@@ -160,7 +162,7 @@ class RootBuilder:
     def _enter_apart(self) -> None:
         namespace = self._kernel.namespace
         assert namespace is not None
-        root = overlays.detached_overlay(self._spec["rootfs"]["layers"], self._make_ready())
+        root = overlays.detached_overlay(self._spec["rootfs"]["layers"], self._make_ready(), self._label)
         linux.setns(namespace, linux.CLONE_NEWNS)
         place = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         linux.move_mount(root, place, "/")
@@ -212,6 +214,7 @@ class RootBuilder:
         else:
             self._take_kernel_files()
         if self._kernel.shared_memory is not None:
+            self._set_label(f"/proc/self/fd/{self._kernel.shared_memory}")
             self._trees.append(("/dev/shm", self._kernel.shared_memory))
         mounts = self._spec["mounts"]
         for mount in mounts:
@@ -223,7 +226,8 @@ class RootBuilder:
             linux.mount(None, "/", None, linux.MS_REC | linux.MS_SLAVE)
         for mount in mounts:
             if mount["propagation"] == "image":
-                tree = image_volumes.take(mount["layers"], mount["sub_path"], f"{self._spec['directory']}/rootfs")
+                place = f"{self._spec['directory']}/rootfs"
+                tree = image_volumes.take(mount["layers"], mount["sub_path"], place, self._label)
                 self._trees.append((_clean(mount["target"]), tree))
             elif mount["propagation"] == "private":
                 tree = linux.open_tree(mount["source"])
@@ -297,7 +301,8 @@ class RootBuilder:
         if self._spec["rootfs"]["host"] and self._in_user_namespace:
             overlays.mount_host_in_pieces(directory, target, overlay=self._spec["rootfs"]["overlay"])
         elif self._spec["rootfs"]["overlay"]:
-            overlays.mount_overlay(layers, directory, target, in_user_namespace=self._in_user_namespace)
+            is_inside = self._in_user_namespace
+            overlays.mount_overlay(layers, directory, target, in_user_namespace=is_inside, label=self._label)
         else:
             linux.mount(layers[0], target, None, linux.MS_BIND | linux.MS_REC)
             linux.set_mount_attributes(target, read_only=True)
@@ -327,14 +332,15 @@ class RootBuilder:
         if self._spec["rootfs"]["host"]:
             for path, mode in (("/run", "755"), ("/tmp", "1777")):
                 if path not in self._targets:
-                    _mount_new("tmpfs", path, linux.MS_NOSUID | linux.MS_NODEV, f"mode={mode}")
+                    options = overlays.labelled(f"mode={mode}", self._label)
+                    _mount_new("tmpfs", path, linux.MS_NOSUID | linux.MS_NODEV, options)
 
     def _attach_cgroups(self) -> None:
         """As containerd has it: on v1 the container's own groups, on v2 all for a privileged one, which may write."""
         if "" in self._kernel.cgroups:
             attach(self._kernel.cgroups[""], CGROUPS, follow=False)
             return
-        _mount_new("tmpfs", CGROUPS, QUIET, "mode=755,size=64k", follow=False)
+        _mount_new("tmpfs", CGROUPS, QUIET, overlays.labelled("mode=755,size=64k", self._label), follow=False)
         folder = open_folder(CGROUPS, follow=False)  # empty, and nobody else sees it yet
         for name, tree in self._kernel.cgroups.items():
             os.mkdir(name, 0o755, dir_fd=folder)
@@ -349,7 +355,7 @@ class RootBuilder:
         os.close(folder)
 
     def _mount_dev(self) -> None:
-        options = "mode=755,size=65536k"
+        options = overlays.labelled("mode=755,size=65536k", self._label)
         _mount_new("tmpfs", "/dev", linux.MS_NOSUID | linux.MS_STRICTATIME, options, follow=False)
         for name in _PLAIN_DEVICES:
             path = f"/dev/{name}"
@@ -365,12 +371,19 @@ class RootBuilder:
             make_device(device)
         os.mkdir("/dev/pts")
         options = "newinstance,ptmxmode=0666,mode=0620" + ("" if self._in_user_namespace else ",gid=5")
+        options = overlays.labelled(options, self._label)
         linux.mount("devpts", "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, options)
         os.mkdir("/dev/mqueue")
         if self._queues is not None:
             attach(self._queues, "/dev/mqueue")
         elif self._own_ipc or not self._in_user_namespace:
             linux.mount("mqueue", "/dev/mqueue", "mqueue", QUIET)
+            if self._own_ipc:  # it is there since its namespace is, and takes no label as an option any more
+                self._set_label("/dev/mqueue")
+
+    def _set_label(self, path: str) -> None:
+        if self._label:
+            os.setxattr(path, "security.selinux", self._label.encode())
 
     def _hide(self, path: str) -> None:
         """Mask a path of the host; what is not there yet, and could come, as a folder."""
@@ -388,7 +401,7 @@ class RootBuilder:
         try:
             if stat.S_ISDIR(os.fstat(place).st_mode):
                 os.fchdir(place)
-                linux.mount("tmpfs", ".", "tmpfs", linux.MS_RDONLY, "size=4k")
+                linux.mount("tmpfs", ".", "tmpfs", linux.MS_RDONLY, overlays.labelled("size=4k", self._label))
             else:
                 assert self._null is not None
                 # Before Linux 6.15 only a mount that is attached can be copied; to drop a detached one costs 0.1 ms.

@@ -186,6 +186,7 @@ class Server:
             "seccomp": linux.has_seccomp(),
             "landlock": landlock.version(),
             "apparmor": True,  # older ones know nothing of profiles
+            "selinux": True,  # … or labels
             "problems": [*environment.abilities.problems, *cgroups.problems],
         }
 
