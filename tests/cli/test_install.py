@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trikubelet.cli import install as install_module
+from trikubelet.cli.failures import CommandError
 from trikubelet.cli.main import cli
 from trikubelet.cli.service_files import ServiceSettings, service_files, unit
 
@@ -93,6 +95,27 @@ def test_what_is_installed_is_started_and_uninstall_leaves_nothing(
     ]
     assert not [path for path in (tmp_path / "home").rglob("*") if path.is_file()]
     assert not (tmp_path / "home/state/trikubelet").exists()
+
+
+@pytest.mark.root
+def test_a_state_folder_that_is_a_disk_of_its_own_is_emptied(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "disk", state], check=True)
+    try:
+        (state / "pods/uid/volume").mkdir(parents=True)
+        (state / "config.yaml").touch()
+        subprocess.run(["mount", "-t", "tmpfs", "volume", state / "pods/uid/volume"], check=True)
+        with pytest.raises(CommandError, match="pods/uid/volume is mounted in there"):
+            install_module.refuse_running_pods(state)
+        subprocess.run(["umount", state / "pods/uid/volume"], check=True)
+        install_module.refuse_running_pods(state)
+        install_module.remove_folder(state)
+        assert (list(state.iterdir()), state.is_mount()) == ([], True)
+    finally:
+        subprocess.run(["umount", "--recursive", state], check=True)
+    install_module.remove_folder(state)
+    assert not state.exists()
 
 
 def test_uninstall_of_what_is_not_there_stops_nothing(

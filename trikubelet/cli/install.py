@@ -176,21 +176,25 @@ def refuse_running_pods(state: Path) -> None:
     if not state.exists():
         return
     unshare_folder(state)
-    if mounts := MountTable.read().below(state.resolve()):
+    at = state.resolve()
+    # The folder itself may be a file system of its own.
+    if mounts := [mount for mount in MountTable.read().below(at) if mount.point != at]:
         raise CommandError(
             f"{state} is in use, {mounts[0].point} is mounted in there: end the pods with `trikubelet stop` first"
         )
 
 
 def remove_folder(folder: Path) -> None:
-    """Raises CommandError."""
+    """With what is in it; one that is a file system of its own is emptied. Raises CommandError."""
     from trikubelet.linux.trees import remove_tree
 
+    mounted = folder.is_mount()
     try:
-        remove_tree(folder)
+        for path in folder.iterdir() if mounted else [folder]:
+            remove_tree(path)
     except OSError as error:
         raise CommandError(f"{folder} could not be removed: {error}") from None
-    click.echo(f"removed {folder}")
+    click.echo(f"{'emptied' if mounted else 'removed'} {folder}")
 
 
 def _below(destdir: Path | None, path: Path) -> Path:
