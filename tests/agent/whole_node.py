@@ -149,7 +149,7 @@ async def whole_node(folder: Path) -> AsyncIterator[WholeNode]:
     beginnings = Beginnings()
     trio.lowlevel.add_instrument(beginnings)
     try:
-        async with Collector().served() as channel, trio.open_nursery() as nursery:
+        async with Collector(reads=False).served() as channel, trio.open_nursery() as nursery:
             plugins = PluginSockets(nursery, root / FOLDER)
             with _kernel_log(folder / "kmsg") as kernel_log:
                 settings: dict[str, Any] = {

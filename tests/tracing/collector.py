@@ -28,6 +28,8 @@ from trikubelet.rpc.otlp.v1 import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from grpclib.const import Handler
+
 
 @attrs.frozen
 class Collected:
@@ -68,6 +70,14 @@ class Collected:
         return self.span.end_time_unix_nano / 1e9
 
 
+class Unread(ExportTraceServiceRequest):
+    """One of which nobody looks what is in it."""
+
+    @classmethod
+    def FromString(cls, data: bytes) -> Unread:
+        return cls()
+
+
 @attrs.define
 class Collector(TraceServiceBase):
     """Keeps what it is sent. It can be made to hang, to refuse, and to take only a part."""
@@ -79,6 +89,14 @@ class Collector(TraceServiceBase):
     hangs: bool = False
     away: bool = False
     """Nothing listens."""
+    reads: bool = True
+    """Else it takes requests and keeps nothing of them: by the generated messages reading costs most of a long test."""
+
+    def __mapping__(self) -> dict[str, Handler]:
+        handlers = TraceServiceBase.__mapping__(self)
+        return {
+            path: handler if self.reads else handler._replace(request_type=Unread) for path, handler in handlers.items()
+        }
 
     async def export(self, request: ExportTraceServiceRequest) -> ExportTraceServiceResponse:
         self.requests += 1
