@@ -13,6 +13,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.captured_logs import capture_logs
 from tests.kube_client.certificates.signer import EPOCH, NODE, Signer, decided
 from tests.kube_client.scripted_client import ScriptedClient, status_error
 from trikubelet.clock import TrioClock
@@ -252,6 +253,17 @@ async def test_a_request_that_nobody_signs_is_made_anew(
     await trio.sleep(16 * 60)
     assert stage.asked == 2
     assert "was not signed within 15 minutes" in manager.statistics().last_problem
+
+
+async def test_a_certificate_that_expired_while_its_request_waits_says_so(
+    stage: Stage, jumping_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    stage.has_pair(begin=-2 * HOUR, life=HOUR)
+    with capture_logs() as lines:
+        await nursery.start(stage.manager().run)
+        await trio.sleep(61)
+    [*_, last] = [line for line in lines if line["log_level"] == "error"]
+    assert (stage.asked, last["problem"]) == (1, "nobody has approved its request yet")
 
 
 async def test_a_denied_request_is_made_anew(stage: Stage, jumping_clock: MockClock, nursery: trio.Nursery) -> None:

@@ -266,7 +266,7 @@ class CertificateManager:
                     "the certificate has expired and there is no new one",
                     signer=self._signer,
                     expired=self._held.leaf.not_valid_after_utc.isoformat(),
-                    problem=self._problem,
+                    problem=self._problem or ("" if self._asking is None else "nobody has approved its request yet"),
                 )
             await trio.sleep(LOOK)
 
