@@ -31,7 +31,7 @@ from tests.node_api.auth.people import client
 from trikubelet.http.limits import Limits
 from trikubelet.http.messages import AnyResponse, Request, Takeover, UpgradeResponse
 from trikubelet.http.server import HttpServer
-from trikubelet.node_api import node_api
+from trikubelet.node_api.handlers import node_logs
 from trikubelet.node_api.handlers.node_logs import NodeLogHandlers
 from trikubelet.node_api.listeners import HEALTH_LIMITS, NODE_LIMITS
 from trikubelet.rpc.cri.client import RuntimeClient
@@ -256,7 +256,7 @@ async def test_no_path_leads_out_of_the_log_folder(
     (logs / "root").symlink_to("/")
     (logs / "process").symlink_to("/proc/self")
     os.mkfifo(logs / "fifo")
-    monkeypatch.setattr(node_api, "NodeLogHandlers", partial(NodeLogHandlers, folder=logs))
+    monkeypatch.setattr(node_logs, "NodeLogHandlers", partial(NodeLogHandlers, folder=logs))
     async with besieged(tmp_path) as siege:
         caller = siege.master if port == "node" else siege.node.caller("socket")
         assert (await caller.ask("GET", "/logs/syslog")).text == "of the node"

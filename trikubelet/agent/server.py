@@ -141,7 +141,7 @@ class AgentServer:
         agent = self._agent
         client = None if agent.cluster is None else agent.cluster.client
         try:
-            if client is None:
+            if client is None and not self._configuration.authentication.x509.client_ca_file:
                 check_without_api_server(self._configuration)
             from trikubelet.node_api.auth.build import build_auth  # with OpenSSL, which an agent without a port spares
 

@@ -9,8 +9,8 @@ role and type.
 from __future__ import annotations
 
 import re
-import secrets
 from pathlib import Path
+from random import SystemRandom
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -69,7 +69,7 @@ def level_of(label: str) -> str:
     return Context.of(label).level
 
 
-def new_level(used: Collection[str], draw: Callable[[int], int] = secrets.randbelow) -> str:
+def new_level(used: Collection[str], draw: Callable[[int], int] = SystemRandom().randrange) -> str:
     """One that is not among those that are used."""
     while True:
         low, high = sorted((draw(CATEGORIES), draw(CATEGORIES)))

@@ -68,12 +68,12 @@ def build_auth(
     mode, a client CA file that is none.
     """
     reviewer = None
-    if client is None:
-        check_without_api_server(configuration)
-    else:
+    if client is not None:
         limit = configured_limit(configuration.kube_api_qps, configuration.kube_api_burst)
         reviewer = Reviewer(client, limit=limit, rng=rng)
     client_ca = _client_ca(configuration)
+    if client is None:
+        check_without_api_server(configuration)
     certificates = None if client_ca is None else ClientCertificates(client_ca, clock=clock)
     tokens = _tokens(configuration, reviewer)
     authorizer = _authorizer(configuration, reviewer)
