@@ -28,7 +28,6 @@ PATIENCE: Final = 900.0
 
 
 @pytest.mark.root
-@pytest.mark.xdist_group("killed mount")  # its mounts are in namespaces of their own
 async def test_a_kill_between_any_two_steps_is_repaired(tmp_path: Path) -> None:
     steps: dict[str, dict[int, str]] = {pod: {} for pod in PODS}
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trikubelet.embedded.keeper_client import KeeperAbilities
 
 CATEGORIES: Final = 1024
+_RANDOM: Final = SystemRandom()  # `secrets` would load OpenSSL
 PRIVILEGED: Final = "spc_t"
 """The type of a container that the policy lets do everything."""
 _NEVER_USED: Final = f"s0:c{CATEGORIES - 2},c{CATEGORIES - 1}"
@@ -69,7 +70,7 @@ def level_of(label: str) -> str:
     return Context.of(label).level
 
 
-def new_level(used: Collection[str], draw: Callable[[int], int] = SystemRandom().randrange) -> str:
+def new_level(used: Collection[str], draw: Callable[[int], int] = _RANDOM.randrange) -> str:
     """One that is not among those that are used."""
     while True:
         low, high = sorted((draw(CATEGORIES), draw(CATEGORIES)))
