@@ -48,7 +48,7 @@ def node(tmp_path: Path) -> Iterator[RealNode]:
             finally:
                 if node.agent is not None:
                     node.stop()
-            assert pastas() == []
+            node.until(lambda: pastas() == [], "no pasta is left")
             assert node.leftovers() == []
         finally:
             machine.kill()
