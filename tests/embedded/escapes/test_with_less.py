@@ -12,8 +12,7 @@ import trio
 
 from tests.embedded.test_unprivileged import IN_USER_NAMESPACE, WITHOUT_NAMESPACES
 
-# In a user namespace nothing of the machine can be changed.
-pytestmark = [pytest.mark.root, pytest.mark.xdist_group("with less")]
+pytestmark = pytest.mark.root
 
 FOLDER = Path(__file__).parent
 REPOSITORY = FOLDER.parents[2]
