@@ -20,6 +20,6 @@ metrics.py stats.py                      collected metrics, and statistics
 Only the simulation and the command line import this package.
 """
 
-from trikubelet.libraries import load_trio
+from trikubelet.linux.libraries import load_trio
 
 load_trio()

@@ -29,7 +29,6 @@ PRIVILEGED: Final = "spc_t"
 """The type of a container that the policy lets do everything."""
 _NEVER_USED: Final = f"s0:c{CATEGORIES - 2},c{CATEGORIES - 1}"
 """What other runtimes give to the files of privileged containers."""
-_NOTHING: Final = v1.SeLinuxOption()
 _CATEGORY: Final = r"c[0-9]{1,4}(\.c[0-9]{1,4})?"
 _LEVEL: Final = re.compile(rf"s[0-9](-s[0-9])?(:{_CATEGORY}(,{_CATEGORY})*)?")
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")

@@ -1,4 +1,4 @@
-"""What the kernel and the system's services offer. Nothing here knows pods.
+"""What the kernel, the system's services and installed libraries offer. Nothing here knows pods.
 
 inotify.py socket_address.py                file system events, sockets with long paths
 durable_files.py checkpoint.py              files that survive a crash, and those with a checksum, as the kubelet's
@@ -10,5 +10,6 @@ mount_calls.py mount_table.py               mounts: the system calls, what is mo
 mounter.py                                  and both behind one interface
 machine.py machine_facts.py huge_pages.py   what the machine is and has
 dbus.py sd_notify.py                        systemd and logind
+libraries.py                                others' libraries, loaded without what an agent does not use
 netlink/ iptables_legacy.py                 network devices, addresses, routes and packet rules
 """

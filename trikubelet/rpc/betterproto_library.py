@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Concatenate, Final, ParamSpec, Self
 
-from trikubelet.libraries import module_of, standing_in
+from trikubelet.linux.libraries import module_of, standing_in
 from trikubelet.rpc.service import ServiceStub
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trikubelet.libraries import LaterModule, module_of, standing_in
+from trikubelet.linux.libraries import LaterModule, module_of, standing_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
