@@ -177,17 +177,17 @@ def test_without_selinux_only_what_asks_for_it_is_refused(tmp_path: Path) -> Non
 
 
 def test_the_level_of_a_pod_is_the_one_that_it_asks_for_or_a_new_one(tmp_path: Path) -> None:
-    assert pod_level(NOTHING, set(), ROOT, tmp_path) == ""
+    assert pod_level(NOTHING, set, ROOT, tmp_path) == ""
     with pytest.raises(ConfinementError, match="not enabled"):
-        pod_level(v1.SeLinuxOption(level="s0"), set(), ROOT, tmp_path)
+        pod_level(v1.SeLinuxOption(level="s0"), set, ROOT, tmp_path)
     root = machine(tmp_path)
-    assert re.fullmatch(r"s0:c[0-9]+,c[0-9]+", pod_level(NOTHING, set(), ROOT, root))
-    assert pod_level(v1.SeLinuxOption(level="s0:c1,c2"), {"s0:c1,c2"}, ROOT, root) == "s0:c1,c2"
+    assert re.fullmatch(r"s0:c[0-9]+,c[0-9]+", pod_level(NOTHING, set, ROOT, root))
+    assert pod_level(v1.SeLinuxOption(level="s0:c1,c2"), lambda: {"s0:c1,c2"}, ROOT, root) == "s0:c1,c2"
     with pytest.raises(ConfinementError, match="seLinuxOptions: invalid type 'a b'"):
-        pod_level(v1.SeLinuxOption(type="a b"), set(), ROOT, root)
+        pod_level(v1.SeLinuxOption(type="a b"), set, ROOT, root)
     contexts = 'process = "u:r:t"\nfile = "u:r:f"\n'
     machine(root, **{"etc/selinux/targeted/contexts/lxc_contexts": contexts})
-    assert pod_level(NOTHING, set(), ROOT, root) == ""
+    assert pod_level(NOTHING, set, ROOT, root) == ""
 
 
 def test_what_is_in_the_place_of_the_runtimes_files_is_not_relabelled(tmp_path: Path) -> None:

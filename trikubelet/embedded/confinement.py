@@ -20,7 +20,7 @@ from trikubelet.linux.selinux import ContainerLabels, LabelError
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from trikubelet.embedded.keeper_client import KeeperAbilities
 
@@ -97,23 +97,21 @@ def _apparmor_is_enabled(sys: Path) -> bool:
 
 
 def pod_level(
-    options: v1.SeLinuxOption, used: Collection[str], abilities: KeeperAbilities, root: Path = Path("/")
+    options: v1.SeLinuxOption, used: Callable[[], Collection[str]], abilities: KeeperAbilities, root: Path = Path("/")
 ) -> str:
     """The SELinux level of a pod's containers that ask for no other; empty without any. Raises ConfinementError.
 
-    `used`: those of other pods. One that is asked for may be among them.
+    `used()`: those of other pods, which are looked for when one is to be chosen. One that is asked for may be among
+    them.
     """
-    problem = selinux.why_not(abilities, root)
-    if problem:
-        if options != v1.SeLinuxOption():
-            raise ConfinementError(f"seLinuxOptions: {problem}")
+    if not _has_labels(options, abilities, root):
         return ""
     try:
         selinux.check_options(options)
         has_levels = selinux.level_of(ContainerLabels.read(root).process)
     except LabelError as error:
         raise ConfinementError(f"seLinuxOptions: {error}") from None
-    return options.level or (selinux.new_level(used) if has_levels else "")
+    return options.level or (selinux.new_level(used()) if has_levels else "")
 
 
 def selinux_labels(
@@ -130,12 +128,8 @@ def selinux_labels(
     That a mount is to be relabelled is no reason to refuse where there are no labels: clients ask for it wherever
     SELinux is on, so that a container that is confined by it can reach the files.
     """
-    nothing = v1.SeLinuxOption()
-    options = of_pod if security.selinux_options == nothing else security.selinux_options
-    problem = selinux.why_not(abilities, root)
-    if problem:
-        if options != nothing:
-            raise ConfinementError(f"seLinuxOptions: {problem}")
+    options = of_pod if security.selinux_options == v1.SeLinuxOption() else security.selinux_options
+    if not _has_labels(options, abilities, root):
         return None
     try:
         defaults = ContainerLabels.read(root)
@@ -149,6 +143,14 @@ def selinux_labels(
         if not selinux.is_known(label, root):
             raise ConfinementError(f"seLinuxOptions: the policy of this machine knows no label {label}")
     return {"process": process, "files": files}
+
+
+def _has_labels(options: v1.SeLinuxOption, abilities: KeeperAbilities, root: Path) -> bool:
+    """Whether containers get labels here. Raises ConfinementError if they do not and some are asked for."""
+    problem = selinux.why_not(abilities, root)
+    if problem and options != v1.SeLinuxOption():
+        raise ConfinementError(f"seLinuxOptions: {problem}")
+    return not problem
 
 
 def _profile(kind: str, profile: v1.SecurityProfile, text: str) -> v1.SecurityProfile | None:

@@ -198,7 +198,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             as_root = abilities is not None and abilities.mode == "root"
             if abilities is not None:
                 of_pod = config.linux.security_context.selinux_options
-                record.selinux_level = pod_level(of_pod, self._inventory.selinux_levels(), abilities)
+                record.selinux_level = pod_level(of_pod, self._inventory.selinux_levels, abilities)
             request = sandbox_request(record.id, config, own_network=own_network, all_groups=as_root)
             if as_root and expects_container(config):
                 record.first_container = os.urandom(32).hex()

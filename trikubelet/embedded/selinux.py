@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.linux.selinux import RUNTIME_LABEL, ContainerLabels, Context, LabelError
-from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from trikubelet.embedded.keeper_client import KeeperAbilities
+    from trikubelet.rpc.cri import v1
 
 CATEGORIES: Final = 1024
 _RANDOM: Final = SystemRandom()  # `secrets` would load OpenSSL

@@ -223,24 +223,19 @@ def lock_mounts() -> None:
     to a user namespace of its own. Raises OSError, and the namespace is as before.
     """
     reading, writing = os.pipe()
-    try:
+    with os.fdopen(reading, "rb", buffering=0) as needed, os.fdopen(writing, "wb", buffering=0) as need:
         pid = plain_fork(CLONE_NEWUSER | CLONE_NEWNS)
         if pid == 0:
-            os.close(writing)
-            os.read(reading, 1)  # until it is not needed, or the other one is gone
+            need.close()
+            needed.read(1)  # until it is not needed, or the other one is gone
             os._exit(0)
         try:
             owner = os.pidfd_open(pid)
             setns(owner, CLONE_NEWNS)
             os.close(owner)
         finally:
-            os.close(writing)
-            writing = -1
+            need.close()
             os.waitpid(pid, 0)
-    finally:
-        os.close(reading)
-        if writing >= 0:
-            os.close(writing)
 
 
 def close_all_but(kept: Iterable[int]) -> None:
