@@ -97,8 +97,7 @@ async def test_a_container_that_cannot_get_to_its_volume_keeps_nobody_waiting(
     sandbox, other = await node.sandbox(options=options), await node.sandbox("other")
     security = v1.LinuxContainerSecurityContext(namespace_options=options)
     mounts = [v1.Mount(container_path="/volume", host_path=str(volume))]
-    container = await node.create(sandbox, ["true"], mounts=mounts, security=security)
-    outcomes = []
+    outcomes: list[str | None] = []
 
     async def start() -> None:
         try:
@@ -108,6 +107,8 @@ async def test_a_container_that_cannot_get_to_its_volume_keeps_nobody_waiting(
 
     async with trio.open_nursery() as nursery:
         with silent(volume):
+            # In there: its mounts may be made before it is started.
+            container = await node.create(sandbox, ["true"], mounts=mounts, security=security)
             nursery.start_soon(start)
             await trio.sleep(0.2)
             with trio.fail_after(PATIENCE):
