@@ -307,12 +307,13 @@ class Server:
             return
         container = self._new_container(spec) if created is None else created.container
         pid_namespace = self._pid_namespace(spec, sandbox)
+        request = message["id"]  # all that is kept of the message
 
         def started(error: str | None) -> None:
             if error is None:
-                connection.reply(message["id"], container.to_json())
+                connection.reply(request, container.to_json())
             else:
-                connection.fail(message["id"], "start", error)
+                connection.fail(request, "start", error)
 
         try:
             container.open_log()
