@@ -68,6 +68,7 @@ ABSENT: Final = {
         "volumes/stats.py: contain self._measure_pod",
     ),
     "it lasts as long as a connection, a request or a program": (
+        "agent/node_view.py: contain save",
         "agent/run.py: contain server.serve_stream",
         "kube_client/transport.py: contain task",
         "node_api/auth/sharing.py: contain self._carry_out",

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from trikubelet.agent.view import LocalView
 from trikubelet.api import Container, ObjectMeta, Pod, PodSpec
 from trikubelet.container.labels import CONTAINER_NAME, POD_UID
 from trikubelet.container.model import ContainerState
 from trikubelet.node_api.view import Ran
 from trikubelet.rpc.cri import v1
+from trikubelet.supervision import contain
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from trikubelet.container.model import RunningPod
     from trikubelet.embedded.runtime import EmbeddedRuntime
     from trikubelet.http.streaming.command import CommandStreams
+
+log = get_logger("server")
 
 
 class NodeView(LocalView):
@@ -77,7 +83,23 @@ class NodeView(LocalView):
         return Ran(reply.stdout, reply.stderr, reply.exit_code)
 
     async def checkpoint(self, container_id: str, location: Path, timeout: int) -> None:
-        await self._agent.runtime_client.checkpoint_container(container_id, str(location), timeout)
+        # The container is paused meanwhile, and containerd leaves it so for good when the call is given up. So the call
+        # goes on when the client has gone, until its deadline; only the agent's end ends it before.
+        assert self._nursery is not None, "it runs"
+        done, failures = trio.Event(), list[Exception]()
+
+        async def save() -> None:
+            try:
+                await self._agent.runtime_client.checkpoint_container(container_id, str(location), timeout)
+            except Exception as failure:  # noqa: BLE001 - raised to who asked, who may have gone
+                log.error("a container was not checkpointed", container_id=container_id, error=str(failure))
+                failures.append(failure)
+            done.set()
+
+        self._nursery.start_soon(contain, save)
+        await done.wait()
+        for failure in failures:
+            raise failure
 
     async def exec_url(self, container_id: str, command: Sequence[str], streams: CommandStreams) -> str:
         request = v1.ExecRequest(

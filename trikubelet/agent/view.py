@@ -60,6 +60,8 @@ class LocalView:
         agent.recorder.add_listener(lambda _: self._changed.send(None))
         self._events: Broadcast[AnyEvent] = Broadcast()
         agent.recorder.add_listener(self._events.send)
+        self._nursery: trio.Nursery | None = None
+        """While it runs: for what goes on when whoever asked for it does not wait any longer."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Wake subscribers when something of a pod changes. Runs until cancelled."""
@@ -67,6 +69,7 @@ class LocalView:
         with agent.statuses.subscribe() as statuses, agent.workers.finished.subscribe() as finished:
             with agent.pleg.observed.subscribe(key=lambda _: None) as observed:
                 async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
                     for changes in (statuses, finished, observed):
                         nursery.start_soon(supervise, self._follow, changes)
                     task_status.started()

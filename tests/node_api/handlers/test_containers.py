@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,7 +40,17 @@ async def test_a_command_that_fails_says_how() -> None:
     assert (answer.status, answer.body) == (500, b"command 'ls /x' exited with 2: no such\nfile \xff")
 
 
-@pytest.mark.parametrize(("query", "timeout"), [("", 0), ("?timeout=5", 5), ("?timeout=5&timeout=7", 7)])
+@pytest.mark.parametrize(
+    ("query", "timeout"),
+    [
+        ("", 0),
+        ("?timeout=5", 5),
+        ("?timeout=5&timeout=7", 7),
+        ("?timeout=%2B5", 5),
+        (f"?timeout={'0' * 5000}5", 5),
+        (f"?timeout={2**63 - 1}", 2**63 - 1),
+    ],
+)
 async def test_a_checkpoint_is_an_archive_that_only_root_sees(tmp_path: Path, query: str, timeout: int) -> None:
     node = FakeNode(tmp_path)
     answer = await ask(router(node), f"/checkpoint/default/web/main{query}", "POST")
@@ -49,12 +60,35 @@ async def test_a_checkpoint_is_an_archive_that_only_root_sees(tmp_path: Path, qu
     assert stat.S_IMODE((tmp_path / "checkpoints").stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize("text", ["", "x", "1.5", "1h", "9" * 30])
+@pytest.mark.parametrize("text", ["", "x", "1.5", "1h", "-", "+5", "%D9%A5", "9" * 30, str(2**63)])
 async def test_a_timeout_that_is_none_reaches_no_runtime(tmp_path: Path, text: str) -> None:
     node = FakeNode(tmp_path)
     answer = await ask(router(node), f"/checkpoint/default/web/main?timeout={text}", "POST")
     assert (answer.status, answer.text) == (404, "cannot parse value of timeout parameter\n")
     assert node.calls == []
+
+
+async def test_a_timeout_before_now_is_refused_as_by_the_kubelet(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    answer = await ask(router(node), "/checkpoint/default/web/main?timeout=-1", "POST")
+    text = "checkpointing of default/web/main failed (CheckpointContainer requires the timeout value to be > 0)\n"
+    assert (answer.status, answer.text, node.calls) == (500, text, [])
+
+
+@pytest.mark.parametrize(
+    ("zone", "stamp"),
+    [("UTC", "2026-01-01T00:00:00Z"), ("CET-1", "2026-01-01T01:00:00+01:00"), ("NST3:30", "2025-12-31T20:30:00-03:30")],
+)
+async def test_an_archive_is_named_by_the_machines_own_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str, stamp: str
+) -> None:
+    with monkeypatch.context() as environment:
+        environment.setenv("TZ", zone)
+        time.tzset()
+        answer = await ask(router(FakeNode(tmp_path)), "/checkpoint/default/web/main", "POST")
+    time.tzset()
+    (archive,) = json.loads(answer.body)["items"]
+    assert archive == str(tmp_path / "checkpoints" / f"checkpoint-web_default-main-{stamp}.tar")
 
 
 async def test_a_container_that_does_not_run_has_no_checkpoint(tmp_path: Path) -> None:
