@@ -3,7 +3,8 @@
 In a PID namespace with others a process must never have more rights than its container: a neighbour with SYS_PTRACE
 could take it over. Loading a filter takes CAP_SYS_ADMIN (or no_new_privs), so it is loaded outside of that namespace,
 and then lets through what is left to be done until the exec: these calls, of `keeper/child.py`, `keeper/reaper.py`, the
-reaper's program and the interpreter.
+reaper's program and the interpreter. Where a clock cannot be read without the kernel, as on some virtual machines, the
+interpreter's look at it is one of them.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 _CLONE_PARENT_AND_SETTID, _SIGCHLD = 0x108000, 17
 _TIOCSCTTY = 0x540E
 _PLAIN: Final = (
-    "brk", "capset", "close", "close_range", "dup2", "dup3", "execve", "execveat", "exit_group", "futex", "getpid",
-    "getppid", "madvise", "mmap", "mmap2", "mremap", "munmap", "openat", "prlimit64", "rt_sigaction", "rt_sigprocmask",
-    "rt_sigreturn", "setsid", "wait4", "write",
+    "brk", "capset", "clock_gettime", "clock_gettime64", "close", "close_range", "dup2", "dup3", "execve",
+    "execveat", "exit_group", "futex", "getpid", "getppid", "madvise", "mmap", "mmap2", "mremap", "munmap",
+    "openat", "prlimit64", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "setsid", "wait4", "write",
 )  # fmt: skip
 _WITH_ARGUMENTS: Final[Sequence[tuple[str, Mapping[int, int]]]] = (
     ("clone", {0: _CLONE_PARENT_AND_SETTID}),
