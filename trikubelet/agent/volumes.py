@@ -26,7 +26,7 @@ from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.attaching import Attaching
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.flex.discovery import FlexDrivers
-from trikubelet.volumes.flex.kind import FlexTools
+from trikubelet.volumes.flex.tools import FlexTools
 from trikubelet.volumes.kinds.content import ConfigMapKind, DownwardAPIKind, ProjectedKind, SecretKind
 from trikubelet.volumes.kinds.empty_dir import EmptyDirKind
 from trikubelet.volumes.kinds.host_path import HostPathKind

@@ -2,8 +2,9 @@
 
 `attrs.frozen` compiles the methods of each class as the class is defined, which takes 0.4 ms and 16 KiB. The agent
 defines some six hundred of them, and before its first pod runs it uses a sixth. So a class gets its slots at once, and
-its other parts when the first of them is looked up: by whoever makes, compares or hashes a value, matches it by
-position, or asks `attrs.fields`. From then on it is what attrs makes of it, and as fast.
+its other parts when the first of them is looked up: by whoever makes a value, matches it by position, or asks
+`attrs.fields`; and what compares and hashes values, which most classes never need, when one is compared or hashed. From
+then on it is what attrs makes of it, and as fast.
 
 For type checkers it is attrs' decorator. What is rare stays with attrs: exceptions, classes that write their own
 `__init__` or have a `cached_property`, and mutable ones. Values are not pickled.
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from attrs import frozen
 else:
@@ -62,19 +63,26 @@ def _with_slots(cls: type, *, shown: bool, eq: bool, kw_only: bool) -> type:
     kind: Any = type(cls)
     name, bases = cls.__name__, cls.__bases__
     parts = {key: value for key, value in vars(cls).items() if key not in ("__dict__", "__weakref__")}
-    later = [key for key in (*_MADE, *(_MADE_TO_COMPARE if eq else ())) if key not in parts]
 
-    def make() -> Mapping[str, Any]:
-        """Two threads may meet here; they make the same."""
-        whole: type = kind(name, bases, parts)
-        made = vars(attrs.frozen(whole, repr=False, eq=None if eq else False, kw_only=kw_only, getstate_setstate=False))
-        for key in later:
-            setattr(slotted, key, made[key])
-        return made
+    def maker(keys: Iterable[str], **wanted: Any) -> dict[str, _MadeLater]:
+        """Stand-ins for what attrs makes together."""
+        later = [key for key in keys if key not in parts]
+
+        def make() -> Mapping[str, Any]:
+            """Two threads may meet here; they make the same."""
+            whole: type = kind(name, bases, dict(parts))
+            made = vars(attrs.frozen(whole, repr=False, kw_only=kw_only, getstate_setstate=False, **wanted))
+            for key in later:
+                setattr(slotted, key, made[key])
+            return made
+
+        return {key: _MadeLater(key, make) for key in later}
 
     fields = [key for key, annotation in cls.__annotations__.items() if not annotation.startswith("ClassVar")]
     body = {key: value for key, value in parts.items() if key not in fields}
-    body |= _REFUSING | {key: _MadeLater(key, make) for key in later}
+    body |= _REFUSING | maker(_MADE, eq=False)
+    if eq:
+        body |= maker(_MADE_TO_COMPARE, init=False)
     body["__slots__"] = _new_slots(bases, fields)
     if shown:
         body.setdefault("__repr__", _repr)

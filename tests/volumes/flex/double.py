@@ -15,7 +15,8 @@ from trikubelet.clock import SystemClock
 from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.flex.answers import parse_answer
 from trikubelet.volumes.flex.driver import FlexDriver
-from trikubelet.volumes.flex.kind import FlexKind, FlexTools
+from trikubelet.volumes.flex.kind import FlexKind
+from trikubelet.volumes.flex.tools import FlexTools
 from trikubelet.volumes.stats import VolumeMeter
 
 if TYPE_CHECKING:

@@ -20,8 +20,6 @@ from trikubelet.supervision import contain
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.flex.answers import NotSupportedError
-from trikubelet.volumes.flex.driver import FlexDriver
-from trikubelet.volumes.flex.kind import FlexKind, FlexTools
 from trikubelet.volumes.folders import names_in
 from trikubelet.volumes.layout import plugin_of_folder
 
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
 
     from trio_typing import TaskStatus
 
+    from trikubelet.volumes.flex.tools import FlexTools
     from trikubelet.volumes.kinds.protocol import Kinds
 
 T = TypeVar("T")
@@ -105,6 +104,10 @@ class FlexDrivers:
 
     async def _ask(self, name: str, program: _Program) -> None:
         """What the driver can. One that does not answer is none, or as it was: its volumes have to be undone."""
+        # Both are for nodes that have a driver.
+        from trikubelet.volumes.flex.driver import FlexDriver
+        from trikubelet.volumes.flex.kind import FlexKind
+
         if name in self._kinds.by_plugin and not isinstance(self._kinds.by_plugin[name], FlexKind):
             log.warning("a flexVolume driver has the name of a kind of volume that the agent has", driver=name)
             self._known[name] = program
@@ -124,6 +127,8 @@ class FlexDrivers:
         self.changes.send(name)
 
     def _forget(self, name: str) -> None:
+        from trikubelet.volumes.flex.kind import FlexKind
+
         self._known.pop(name, None)
         self._failed.pop(name, None)
         if isinstance(self._kinds.by_plugin.get(name), FlexKind):

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from trikubelet.api import FlexPersistentVolumeSource, FlexVolumeSource, Volume
-from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.volumes import layout
 from trikubelet.volumes.errors import TransientVolumeError, UncertainVolumeError, VolumeError, uncertain
@@ -31,32 +30,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from trikubelet.api import Quantity
-    from trikubelet.kube_client.volume_objects import StorageObjects
-    from trikubelet.linux.mounter import Mounter
-    from trikubelet.telemetry.events import EventRecorder
-    from trikubelet.volumes.disk import Disk
     from trikubelet.volumes.flex.driver import FlexDriver
+    from trikubelet.volumes.flex.tools import FlexTools
     from trikubelet.volumes.model import SetUpRequest, VolumeUsage
-    from trikubelet.volumes.stats import VolumeMeter
 
 T = TypeVar("T")
 
 FLEX: Final = "kubernetes.io/flexvolume"
 PATH_DEADLINE: Final = 60.0
 """Seconds for a call on a path where the driver may have mounted something."""
-
-
-@frozen(kw_only=True)
-class FlexTools:
-    """What the kinds of all drivers are made with."""
-
-    root: Path
-    mounter: "Mounter"
-    disk: "Disk"
-    meter: "VolumeMeter"
-    recorder: "EventRecorder"
-    storage: "StorageObjects"
-    controller_attaches: bool
 
 
 class FlexKind(NodeKind):
