@@ -79,7 +79,8 @@ def _with_slots(cls: type, decorator: Callable[..., Any], *, shown: bool, eq: bo
         def make() -> Mapping[str, Any]:
             """Two threads may meet here; they make the same."""
             whole: type = kind(name, bases, dict(parts))
-            made = vars(decorator(whole, repr=False, kw_only=kw_only, getstate_setstate=False, **wanted))
+            finished = decorator(whole, repr=False, kw_only=kw_only, getstate_setstate=False, **wanted)
+            made: Mapping[str, Any] = vars(finished)
             if not unchanging and "__setattr__" in made:
                 raise TypeError(f"expected no converters and validators in {name}: use attrs.define there")
             for key in later:
