@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import attrs
 import pytest
 
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 
 T = TypeVar("T")
 
@@ -184,15 +184,80 @@ def test_defaults_that_need_the_value_and_hooks_are_attrs_own() -> None:
     assert Range(1, 5).width == 4
 
 
-def test_exceptions_and_own_initializers_stay_with_attrs() -> None:
-    with pytest.raises(TypeError, match=r"WrongError: use attrs\.frozen there"):
+def test_own_initializers_stay_with_attrs() -> None:
+    with pytest.raises(TypeError, match=r"expected no __init__ in .*Wrong: use attrs' decorator there"):
 
         @frozen
-        class WrongError(Exception):
-            reason: str
-
-    with pytest.raises(TypeError, match=r"AlsoWrong: use attrs\.frozen there"):
-
-        @frozen
-        class AlsoWrong:
+        class Wrong:
             def __init__(self) -> None: ...
+
+
+def test_an_exception_has_its_fields_as_arguments_and_is_compared_by_identity() -> None:
+    @frozen
+    class NotFoundError(ValueError):
+        name: str
+        place: str = "here"
+
+        def __str__(self) -> str:
+            return f"{self.name} is not {self.place}, {super().__str__()}"
+
+    @frozen
+    class GoneError(NotFoundError):
+        pass
+
+    error = GoneError("a")
+    assert error.args == ("a", "here")
+    assert str(error) == "a is not here, ('a', 'here')"
+    assert repr(error).endswith("GoneError(name='a', place='here')")
+    assert error != GoneError("a")
+    assert len({error, error}) == 1
+    with pytest.raises(NotFoundError) as caught:
+        raise error from KeyError("a")  # sets `__cause__` and `__traceback__`, which alone may be set
+    assert caught.value is error
+    assert isinstance(error.__cause__, KeyError)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        error.name = "b"  # type: ignore[misc]
+
+
+@define
+class Counter:
+    name: str
+    count: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.count += 1
+
+
+@define(eq=False)
+class Named(Counter):
+    alias: str = attrs.field(default="", repr=False)
+
+
+def test_a_mutable_class_changes_its_fields_and_has_no_others() -> None:
+    counter = Counter("a")
+    counter.count += 1
+    assert counter == Counter("a", 1)
+    assert counter != Counter("b", 1)
+    assert repr(counter) == "Counter(name='a', count=2)"
+    assert not hasattr(counter, "__dict__")
+    with pytest.raises(AttributeError):
+        counter.other = 1  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(counter)
+
+
+def test_a_mutable_class_may_be_compared_by_identity_and_inherits_fields() -> None:
+    named = Named("a", alias="b")
+    named.alias = "c"
+    assert [field.name for field in attrs.fields(Named)] == ["name", "count", "alias"]
+    assert (named.count, repr(named)) == (1, "Named(name='a', count=1)")
+    assert attrs.evolve(named, count=5).count == 6
+
+
+def test_what_is_checked_or_converted_stays_with_attrs() -> None:
+    @define
+    class Checked:
+        number: int = attrs.field(converter=int)
+
+    with pytest.raises(TypeError, match=r"expected no converters and validators in Checked: use attrs\.define there"):
+        Checked("1")

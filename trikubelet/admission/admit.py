@@ -11,7 +11,6 @@ against (`pods.admitting`): so no plugin is asked for a pod that is refused for 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -22,15 +21,17 @@ from trikubelet.admission.handlers import StaticPolicies, wants_strict_groups
 from trikubelet.admission.predicates import NODE_AFFINITY, NODE_PORTS, Misfit, Mismatch, misfits, port_holders
 from trikubelet.admission.preemption import NotEnoughToPreemptError, pods_to_preempt
 from trikubelet.admission.resources import Demand, Insufficient, together
-from trikubelet.admission.sysctls import SysctlAllowList
 from trikubelet.admission.types import Admitted, Devices, NeedsFreshNode, NoDevices, Preempt, Rejected, Verdict, Wait
-from trikubelet.api import Container, Pod
 from trikubelet.api.pod_kinds import is_critical_pod, is_static_pod
-from trikubelet.container.abilities import RuntimeAbilities
-from trikubelet.linux.machine_facts import MachineFacts
+from trikubelet.formats.values import define
 
 if TYPE_CHECKING:
-    from trikubelet.api import Node
+    from collections.abc import Callable, Collection, Sequence
+
+    from trikubelet.admission.sysctls import SysctlAllowList
+    from trikubelet.api import Container, Node, Pod
+    from trikubelet.container.abilities import RuntimeAbilities
+    from trikubelet.linux.machine_facts import MachineFacts
 
 RUNTIME_SILENT: Final = Wait("the container runtime has not told yet what it can do")
 _FORGET_BEYOND: Final = 64
@@ -44,7 +45,7 @@ def _no_swap(_pod: Pod, _container: Container) -> bool:
     return False
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class NodeAdmission:
     """Decides for this node about pods that arrive (`trikubelet.admission.types.Admission`), and about resizes."""
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import attrs
-
 from trikubelet.admission.resources import Demand
 from trikubelet.api import QOS_BEST_EFFORT, QOS_BURSTABLE, QOS_GUARANTEED, Pod, qos_class
 from trikubelet.api.pod_kinds import is_critical_pod
@@ -24,7 +22,7 @@ Missing = Mapping[str, int]
 """Amounts that have to become free, by resource, each more than 0."""
 
 
-@attrs.frozen
+@frozen
 class NotEnoughToPreemptError(Exception):
     """All pods that may be ended together do not free what is missing."""
 

@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
@@ -56,7 +54,7 @@ _MAX_LENGTH: Final = 253
 _PATTERN: Final = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]"
 
 
-@attrs.frozen
+@frozen
 class SysctlPatternError(ValueError):
     """An entry of allowedUnsafeSysctls that cannot be allowed to pods."""
 

@@ -102,7 +102,7 @@ class Admission(Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class AllocationError(Exception):
     """A container does not get the devices that it asks for, or cannot be started with them. The text is the
     kubelet's."""

@@ -12,19 +12,19 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
+from trikubelet.formats.values import define
 from trikubelet.node_api.task_tree import task_tree
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from types import FrameType
 
 log = get_logger("agent")
@@ -41,7 +41,7 @@ _MOST_TASKS: Final = 20
 _NURSERY: Final = "trio._core._run.Nursery"
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Ending:
     """How far the agent is when it is asked to end."""
 

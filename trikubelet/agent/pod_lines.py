@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from trikubelet.formats.values import define
 from trikubelet.pods.phases import AGENT_ENDS
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _LONG_ENOUGH: Final = 0.05
 """Seconds: what is shorter is shown without a time."""
 
 
-@attrs.define
+@define
 class _Pod:
     """What was told of one pod."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.api import Quantity
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.telemetry.metrics import Counts, Labels
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _RESOURCES: Final = ("memory", "cpu")
 _NONE: Final = Quantity()
 
 
-@attrs.define
+@define
 class ResizeCounts:
     """What is counted since the agent began."""
 

@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from trikubelet.allocation.model import PodAllocation, from_wire, to_wire
+from trikubelet.formats.values import define
 from trikubelet.linux.checkpoint import (
     BrokenCheckpointError,
     CheckpointError,
@@ -46,7 +47,7 @@ _ADVICE: Final = {
 }
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Write:
     """A write on its way."""
 

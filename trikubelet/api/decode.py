@@ -30,6 +30,7 @@ from trikubelet.api.problems import DecodeError, Problem
 from trikubelet.api.quantity import Quantity, QuantityError
 from trikubelet.api.schema import WIRE_NAME, APIObject, Bits
 from trikubelet.api.timestamps import parse_time
+from trikubelet.formats.values import define
 
 T = TypeVar("T", bound=APIObject)
 
@@ -40,7 +41,7 @@ MAX_DEPTH: Final = 100
 MAX_PROBLEMS: Final = 50
 
 
-@attrs.define
+@define
 class Decoding:
     """The state of one call: the problems so far and the values left to visit."""
 

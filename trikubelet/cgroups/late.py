@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
-
-from trikubelet.cgroups.interface import PodCgroups
 from trikubelet.cgroups.pods import NoPodCgroups
+from trikubelet.formats.values import define
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod
+    from trikubelet.cgroups.interface import PodCgroups
     from trikubelet.cgroups.names import CgroupName
     from trikubelet.cgroups.settings import CgroupReading, CgroupSettings
 
 
-@attrs.define
+@define
 class LatePodCgroups:
     """Until they are opened, and where there are none to open, pods run where the runtime puts them."""
 
-    _opened: PodCgroups = NoPodCgroups()  # noqa: RUF009 - frozen
+    _opened: PodCgroups = NoPodCgroups()
 
     def open(self, cgroups: PodCgroups) -> None:
         self._opened = cgroups

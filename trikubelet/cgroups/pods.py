@@ -32,7 +32,7 @@ from trikubelet.cgroups.settings import (
     shares_of_weight,
     tier_settings,
 )
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histograms
 
@@ -54,7 +54,7 @@ OPERATIONS: Final = (CREATE, UPDATE, DESTROY)
 log = get_logger("cgroups")
 
 
-@attrs.define
+@define
 class CgroupStatistics:
     """What was done since the start."""
 

@@ -6,7 +6,6 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import click
 
 from trikubelet.cli.client import AgentClient, agent_gone
@@ -16,6 +15,7 @@ from trikubelet.cli.find_pod import did_you_mean, short_name
 from trikubelet.cli.output import column_widths, format_row, print_json, print_table, print_yaml
 from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.clock import SystemClock
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ _STATUS_COLUMN = 3
 OUTPUTS: Final = "wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,…"
 
 
-@attrs.frozen
+@frozen
 class Output:
     """How pods are shown."""
 

@@ -58,7 +58,7 @@ class ThresholdProblem:
     message: str
 
 
-@attrs.frozen
+@frozen
 class ThresholdsError(ValueError):
     """The configuration's thresholds cannot be used; all that is wrong with them."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
+from trikubelet.formats.values import frozen
 
 
-@attrs.frozen
+@frozen
 class ContainerConfigError(Exception):
     """A container cannot be configured as its pod asks: the pod waits with CreateContainerConfigError."""
 
@@ -17,7 +17,7 @@ class ContainerConfigError(Exception):
         return self.message
 
 
-@attrs.frozen
+@frozen
 class SandboxConfigError(Exception):
     """A sandbox cannot be configured as its pod asks."""
 
@@ -27,7 +27,7 @@ class SandboxConfigError(Exception):
         return self.message
 
 
-@attrs.frozen
+@frozen
 class KillPodError(Exception):
     """Some of a pod's containers or sandboxes did not stop. What did stop stays stopped; kill again."""
 
@@ -41,7 +41,7 @@ class KillPodError(Exception):
         return f"pod {self.pod} did not stop: {details}"
 
 
-@attrs.frozen
+@frozen
 class GarbageCollectionError(Exception):
     """Parts of a garbage collection could not be done; the rest is. The next one tries again."""
 

@@ -11,11 +11,11 @@ import os
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.embedded.commands import set_terminal_size
 from trikubelet.embedded.keeper_client import KeeperClient, KeeperError
+from trikubelet.formats.values import define
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ PIPE_SIZE: Final = 1 << 20
 """Bytes that a client may lag behind its container; less where the machine allows less."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Attachment:
     """One client's share of a container. Its outputs end with the container."""
 

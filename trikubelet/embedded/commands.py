@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from trikubelet.embedded.keeper_client import KeeperClient, KeeperError, KeeperLostError
+from trikubelet.formats.values import define
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _KILL_DEADLINE: Final = 10.0
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Command:
     """One command that runs, or ran, in a container."""
 

@@ -25,7 +25,7 @@ import trio
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
 from trikubelet.embedded.keeper import protocol
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.linux.socket_address import socket_address
 from trikubelet.telemetry.logs import get_logger
 
@@ -129,7 +129,7 @@ class KeeperAbilities:
         )
 
 
-@attrs.define
+@define
 class _Pending:
     operation: str
     done: trio.Event = attrs.field(factory=trio.Event)

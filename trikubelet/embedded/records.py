@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from trikubelet.embedded.network.model import Attachment, PodNetworkSpec, PortMapping
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.linux.durable_files import naming
 from trikubelet.linux.trees import remove_tree
 from trikubelet.rpc.cri import v1
@@ -79,7 +79,7 @@ class Exit:
         )
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class ContainerRecord:
     """One container. The first six fields are on disk and fixed; the others are what the keeper last said."""
 
@@ -117,7 +117,7 @@ class NetworkPhase(enum.Enum):
     DETACHED = "detached"
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class SandboxNetwork:
     """The network of a pod that has its own."""
 
@@ -128,7 +128,7 @@ class SandboxNetwork:
     attachment: Attachment | None = None
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class SandboxRecord:
     """One pod sandbox. Ready means that the keeper holds its namespaces, and that its network is attached."""
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-import attrs
-
 from trikubelet.formats.values import frozen
 
 _DOMAIN_COMPONENT: Final = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
@@ -33,7 +31,7 @@ _MAX_TEXT: Final = 4096
 """Characters of all of it, tag and digest included."""
 
 
-@attrs.frozen
+@frozen
 class InvalidImageNameError(ValueError):
     """A text is no image name."""
 

@@ -1,13 +1,13 @@
-"""`frozen`: attrs' decorator of the same name, which has attrs work on a class when the class is first used.
+"""`frozen` and `define`: attrs' decorators of the same names, which have attrs work on a class when it is first used.
 
-`attrs.frozen` compiles the methods of each class as the class is defined, which takes 0.4 ms and 16 KiB. The agent
-defines some six hundred of them, and before its first pod runs it uses a sixth. So a class gets its slots at once, and
-its other parts when the first of them is looked up: by whoever makes a value, matches it by position, or asks
-`attrs.fields`; and what compares and hashes values, which most classes never need, when one is compared or hashed. From
-then on it is what attrs makes of it, and as fast.
+attrs compiles the methods of each class as the class is defined, which takes 0.4 ms and 16 KiB. The agent defines some
+nine hundred of them, and before its first pod runs it uses a sixth. So a class gets its slots at once, and its other
+parts when the first of them is looked up: by whoever makes a value, matches it by position, or asks `attrs.fields`; and
+what compares and hashes values, which most classes never need, when one is compared or hashed. From then on it is what
+attrs makes of it, and as fast.
 
-For type checkers it is attrs' decorator. What is rare stays with attrs: exceptions, classes that write their own
-`__init__` or have a `cached_property`, and mutable ones. Values are not pickled.
+For type checkers they are attrs' decorators. What is rare stays with attrs: classes that write their own `__init__` or
+have a `cached_property`, and mutable ones that convert or check what they are given. Values are not pickled.
 """
 
 from __future__ import annotations
@@ -19,17 +19,23 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from attrs import frozen
+    from attrs import define, frozen
 else:
 
     def frozen(maybe_cls=None, *, repr=True, eq=True, kw_only=False):  # noqa: A002 - attrs' names
         def decorate(cls):
-            return _with_slots(cls, shown=repr, eq=eq, kw_only=kw_only)
+            return _with_slots(cls, attrs.frozen, shown=repr, eq=eq, kw_only=kw_only)
+
+        return decorate if maybe_cls is None else decorate(maybe_cls)
+
+    def define(maybe_cls=None, *, repr=True, eq=True, kw_only=False):  # noqa: A002
+        def decorate(cls):
+            return _with_slots(cls, attrs.define, shown=repr, eq=eq, kw_only=kw_only)
 
         return decorate if maybe_cls is None else decorate(maybe_cls)
 
 
-__all__ = ("frozen",)
+__all__ = ("define", "frozen")
 
 
 @attrs.frozen
@@ -40,6 +46,7 @@ class _Frozen:
 _REFUSING: Final = {name: vars(_Frozen)[name] for name in ("__setattr__", "__delattr__")}
 _MADE: Final = ("__attrs_attrs__", "__init__", "__match_args__")
 _MADE_TO_COMPARE: Final = ("__eq__", "__hash__")
+"""Of mutable classes only the first: their values cannot be hashed."""
 
 
 class _MadeLater:
@@ -56,13 +63,14 @@ class _MadeLater:
         return made.__get__(instance, owner) if callable(made) else made
 
 
-def _with_slots(cls: type, *, shown: bool, eq: bool, kw_only: bool) -> type:
-    """The class with slots for its fields, and stand-ins for the rest."""
-    if issubclass(cls, BaseException) or "__init__" in vars(cls):
-        raise TypeError(f"expected no exception and no __init__ in {cls.__qualname__}: use attrs.frozen there")
+def _with_slots(cls: type, decorator: Callable[..., Any], *, shown: bool, eq: bool, kw_only: bool) -> type:
+    """The class with slots for its fields, and stand-ins for the rest. Exceptions are compared by identity."""
+    if "__init__" in vars(cls):
+        raise TypeError(f"expected no __init__ in {cls.__qualname__}: use attrs' decorator there")
     kind: Any = type(cls)
     name, bases = cls.__name__, cls.__bases__
     parts = {key: value for key, value in vars(cls).items() if key not in ("__dict__", "__weakref__")}
+    unchanging = decorator is attrs.frozen
 
     def maker(keys: Iterable[str], **wanted: Any) -> dict[str, _MadeLater]:
         """Stand-ins for what attrs makes together."""
@@ -71,7 +79,10 @@ def _with_slots(cls: type, *, shown: bool, eq: bool, kw_only: bool) -> type:
         def make() -> Mapping[str, Any]:
             """Two threads may meet here; they make the same."""
             whole: type = kind(name, bases, dict(parts))
-            made = vars(attrs.frozen(whole, repr=False, kw_only=kw_only, getstate_setstate=False, **wanted))
+            finished = decorator(whole, repr=False, kw_only=kw_only, getstate_setstate=False, **wanted)
+            made: Mapping[str, Any] = vars(finished)
+            if not unchanging and "__setattr__" in made:
+                raise TypeError(f"expected no converters and validators in {name}: use attrs.define there")
             for key in later:
                 setattr(slotted, key, made[key])
             return made
@@ -80,9 +91,11 @@ def _with_slots(cls: type, *, shown: bool, eq: bool, kw_only: bool) -> type:
 
     fields = [key for key, annotation in cls.__annotations__.items() if not annotation.startswith("ClassVar")]
     body = {key: value for key, value in parts.items() if key not in fields}
-    body |= _REFUSING | maker(_MADE, eq=False)
-    if eq:
-        body |= maker(_MADE_TO_COMPARE, init=False)
+    body |= maker(_MADE, eq=False)
+    if unchanging:
+        body |= _REFUSING
+    if eq and not issubclass(cls, BaseException):
+        body |= maker(_MADE_TO_COMPARE if unchanging else _MADE_TO_COMPARE[:1], init=False)
     body["__slots__"] = _new_slots(bases, fields)
     if shown:
         body.setdefault("__repr__", _repr)

@@ -19,9 +19,9 @@ from base64 import b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import CredentialsError
 from trikubelet.kube_client.exec_plugin import ExecCredential, ExecPluginError, exec_info, run_exec_plugin
 from trikubelet.kube_client.tls import KeyPair, TlsError, client_context
@@ -255,7 +255,7 @@ class _PemFiles:
                 log.warning("certificates cannot be reloaded, the last good ones stay in use", reason=problem)
 
 
-@attrs.frozen
+@frozen
 class _TokenFileError(Exception):
     message: str
 

@@ -32,6 +32,7 @@ from trikubelet.api import (
     TokenRequest,
     from_dict,
 )
+from trikubelet.formats.values import define
 from trikubelet.kube_client.errors import ApiAnswerError, error_event
 from trikubelet.kube_client.types import Undecodable, WatchEvent
 
@@ -72,7 +73,7 @@ def _beginning(body: bytes) -> str:
     return repr(body[:_SHOWN].decode("utf-8", "replace"))
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Known:
     """Objects of one API server that somebody has, and specs of such. Nothing is kept alive by this."""
 

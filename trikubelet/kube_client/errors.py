@@ -14,16 +14,15 @@ import http
 import json
 from typing import Final
 
-import attrs
-
 from trikubelet.api import DecodeError, Status, StatusDetails, from_dict
+from trikubelet.formats.values import frozen
 
 MESSAGE_LIMIT: Final = 1024
 """Bytes kept of an answer that is no Status."""
 _OTHER_UID: Final = ("UID in precondition", "the UID in the precondition")
 
 
-@attrs.frozen
+@frozen
 class ApiError(Exception):
     """A call failed."""
 
@@ -31,7 +30,7 @@ class ApiError(Exception):
     """Method and path, as in `GET /api/v1/nodes/a`."""
 
 
-@attrs.frozen
+@frozen
 class ApiStatusError(ApiError):
     """The server, or something before it, refused."""
 
@@ -115,7 +114,7 @@ class ApiStatusError(ApiError):
         return f"{text}: {self.message}" if self.message else text
 
 
-@attrs.frozen
+@frozen
 class ApiUnreachable(ApiError):  # noqa: N818 - a state of the world more than an error
     """No connection, or it was lost, or no answer came in time."""
 
@@ -131,7 +130,7 @@ class ApiUnreachable(ApiError):  # noqa: N818 - a state of the world more than a
         return text
 
 
-@attrs.frozen
+@frozen
 class ApiAnswerError(ApiError):
     """The server agreed, but its answer is not the object that was asked for. A write has happened."""
 
@@ -141,7 +140,7 @@ class ApiAnswerError(ApiError):
         return f"{self.request}: cannot read the API server's answer: {self.problem}"
 
 
-@attrs.frozen
+@frozen
 class CredentialsError(ApiError):
     """There are no credentials to make the request with: a plugin or a file failed. Nothing was sent."""
 

@@ -26,7 +26,7 @@ import attrs
 
 from trikubelet.api import Event, EventSource, ObjectMeta, ObjectReference, to_dict
 from trikubelet.api.name_formats import dns_subdomain
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 
 if TYPE_CHECKING:
     import random
@@ -140,7 +140,7 @@ class EventCorrelator:
         return name
 
 
-@attrs.define
+@define
 class _Group:
     """Sightings that differ in nothing but their messages: those messages that have events of their own."""
 
@@ -148,7 +148,7 @@ class _Group:
     messages: set[str] = attrs.field(factory=set)
 
 
-@attrs.define
+@define
 class _Allowance:
     """How many events an object may have: a bucket of tokens that fills slowly."""
 

@@ -8,10 +8,12 @@ cookies, redirects and authentication each time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import attrs
+from trikubelet.formats.values import define
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class TransportError(Exception):
@@ -34,7 +36,7 @@ class Body(Protocol):
         ...
 
 
-@attrs.define
+@define
 class Exchange:
     """One attempt to make a request."""
 
@@ -46,7 +48,7 @@ class Exchange:
     """The watch was ended on this side, because it has to begin again on a new connection."""
 
 
-@attrs.define
+@define
 class Request:
     """What is asked."""
 
@@ -66,7 +68,7 @@ class Request:
         return f"{self.scheme}://{self.authority}{self.target}"
 
 
-@attrs.define
+@define
 class Reply:
     """The head of a response, and its body to be read. Whoever has it closes the body."""
 

@@ -42,7 +42,7 @@ _MAX_STDERR: Final = 2000
 log = get_logger("credentials")
 
 
-@attrs.frozen
+@frozen
 class ExecPluginError(Exception):
     """A program gave no credentials."""
 

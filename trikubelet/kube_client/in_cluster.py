@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.kubeconfig import ClusterAccess, CredentialSettings, TlsSettings
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-@attrs.frozen
+@frozen
 class NotInClusterError(Exception):
     """This process was not started as a container of a pod with a service account."""
 

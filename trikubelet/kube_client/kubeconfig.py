@@ -31,7 +31,7 @@ EXEC_CONFIG_EXTENSION: Final = "client.authentication.k8s.io/exec"
 _SECRET: Final = re.compile(r"(^|\.)(token|password|client-key-data|value)$")
 
 
-@attrs.frozen
+@frozen
 class KubeconfigError(Exception):
     """A kubeconfig cannot be used."""
 

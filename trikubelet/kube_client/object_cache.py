@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import define
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.kube_client.types import CONFIG_MAPS, SECRETS, T, version_number
@@ -103,7 +104,7 @@ class FetchedObjects:
         return await fetch(self._client, key)
 
 
-@attrs.define
+@define
 class _Entry(Generic[T]):
     """One ConfigMap or Secret. Times are Trio's."""
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Protocol
 
-import attrs
-
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 ObjectProblem = Literal["no client", "not found", "unavailable"]
 
 
-@attrs.frozen
+@frozen
 class ObjectError(Exception):
     """An object could not be had."""
 

@@ -22,6 +22,7 @@ import attrs
 import trio
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import define
 from trikubelet.kube_client.object_cache import RESOURCES, SINGULAR, fetch, not_found
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.kube_client.reflector import Reflector
@@ -46,7 +47,7 @@ IDLE_SYNCS: Final = 5
 log = get_logger("cluster")
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Watched:
     """One object that pods refer to."""
 

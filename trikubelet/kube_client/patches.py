@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ DIRECTIVE: Final = "$patch"
 ORDER: Final = "$setElementOrder/"
 
 
-@attrs.frozen
+@frozen
 class MissingMergeKeyError(ValueError):
     """An item of a list that is merged does not have the key that names it."""
 

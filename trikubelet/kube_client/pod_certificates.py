@@ -26,6 +26,7 @@ from trikubelet.api import (
     PodCertificateRequestSpec,
 )
 from trikubelet.broadcast import Broadcast, Subscription
+from trikubelet.formats.values import define
 from trikubelet.kube_client.errors import ApiError
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.kube_client.pod_certificate_state import (
@@ -77,7 +78,7 @@ class _NotYetError(Exception):
     """Something that a request needs is missing."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Kept:
     """One certificate."""
 

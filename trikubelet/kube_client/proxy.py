@@ -36,7 +36,7 @@ _SOCKS_PROBLEMS: Final = {
 }
 
 
-@attrs.frozen
+@frozen
 class ProxyError(Exception):
     """A proxy refused, or is none."""
 

@@ -11,9 +11,9 @@ without debt.)
 
 from __future__ import annotations
 
-import attrs
 import trio
 
+from trikubelet.formats.values import define
 from trikubelet.kube_client.types import RateLimit, Urgency
 from trikubelet.telemetry.logs import get_logger
 
@@ -33,7 +33,7 @@ def configured_limit(qps: float, burst: int) -> RateLimit | None:
     return RateLimit(qps, max(1, burst)) if qps > 0 else None
 
 
-@attrs.define
+@define
 class TokenBucket:
     """The state of a limit. Knows no clock: `now` is in seconds, on any clock that does not go back."""
 

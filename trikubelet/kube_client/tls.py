@@ -35,7 +35,7 @@ class KeyPair:
     key: bytes = attrs.field(repr=False)
 
 
-@attrs.frozen
+@frozen
 class TlsError(Exception):
     """Certificates or keys cannot be used."""
 

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from trikubelet.api import BoundObjectReference, ObjectMeta, TokenRequest, TokenRequestSpec
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.kube_client.errors import ApiError
 from trikubelet.kube_client.types import SERVICE_ACCOUNTS, Urgency
 from trikubelet.telemetry.logs import get_logger
@@ -37,7 +37,7 @@ PRUNE_SECONDS: Final = 60.0
 log = get_logger("cluster")
 
 
-@attrs.frozen
+@frozen
 class TokenError(Exception):
     """There is no token."""
 
@@ -109,7 +109,7 @@ def requires_refresh(token: TokenRequest, now: datetime, jitter: float) -> bool:
     return due is not None and now >= due
 
 
-@attrs.define
+@define
 class _Entry:
     lock: trio.Lock = attrs.field(factory=trio.Lock)
     token: TokenRequest | None = attrs.field(default=None, repr=False)

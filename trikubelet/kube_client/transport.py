@@ -18,7 +18,7 @@ import attrs
 import trio
 from grpclib import GRPCError
 
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.kube_client.errors import ApiUnreachable, CredentialsError
 from trikubelet.kube_client.exchange import NotSentError
 from trikubelet.kube_client.http2 import ApiConnection, RefusedError, send_request
@@ -37,7 +37,7 @@ SETTINGS_TIMEOUT: Final = 10.0
 _MOST_REFUSALS: Final = 3
 
 
-@attrs.define
+@define
 class _Attempt:
     """One try to connect, and the requests that wait for it."""
 

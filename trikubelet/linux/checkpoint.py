@@ -13,9 +13,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.formats.hashing import fnv1a_32
+from trikubelet.formats.values import frozen
 from trikubelet.linux.durable_files import write_atomically
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 _BLOCK: Final = 1024
 
 
-@attrs.frozen
+@frozen
 class CheckpointError(Exception):
     """A checkpoint cannot be read or written."""
 
@@ -35,7 +34,7 @@ class CheckpointError(Exception):
         return f"checkpoint {self.path}: {self.problem}"
 
 
-@attrs.frozen
+@frozen
 class BrokenCheckpointError(CheckpointError):
     """There is a file, and it is not what was written: what it said is lost."""
 

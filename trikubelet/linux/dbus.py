@@ -23,7 +23,7 @@ from jeepney.bus_messages import message_bus
 from jeepney.fds import FileDescriptor
 from jeepney.io.trio import DBusConnection
 
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.scopes import body_errors
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Interface:
         return DBusAddress(self.path, bus_name=self.service, interface=self.name)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Call:
     """A call on its way."""
 
@@ -75,7 +75,7 @@ class _Call:
     reply: Message | None = None
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Subscription:
     interface: Interface
     signal: str

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import TYPE_CHECKING
 
-import attrs
+from trikubelet.formats.values import define
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
-@attrs.define
+@define
 class NodeStartup:
     """Times on the wire's clock; None for what has not happened. A node that was there before is no new one."""
 

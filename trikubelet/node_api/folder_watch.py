@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import define
 from trikubelet.linux.inotify import Inotify, Mask
 from trikubelet.telemetry.logs import get_logger
 
@@ -28,7 +29,7 @@ log = get_logger("logs")
 _MASK: Final = Mask.MODIFY | Mask.CREATE | Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE | Mask.ONLYDIR
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Watched:
     """A folder that somebody watches."""
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 from cryptography import x509
 from OpenSSL import SSL
@@ -103,7 +102,7 @@ _KEY_EXCHANGES: Final = {
 _BEST_FIRST: Final = (4588, 4587, 4589, 29, 23, 24, 25)
 
 
-@attrs.frozen
+@frozen
 class TlsSettingsError(ValueError):
     """The configuration asks for TLS that cannot be had."""
 

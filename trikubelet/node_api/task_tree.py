@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import trio
+
+from trikubelet.formats.values import define
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 MAX_TASKS: Final = 5000
 
 
-@attrs.define
+@define
 class _Budget:
     tasks: int = MAX_TASKS
 

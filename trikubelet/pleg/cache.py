@@ -13,13 +13,13 @@ import attrs
 import trio
 
 from trikubelet.container.model import PodRuntimeStatus
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@attrs.define
+@define
 class _Entry:
     status: PodRuntimeStatus
     error: Exception | None

@@ -19,7 +19,6 @@ that nobody knows of, perhaps later: that pod is not followed any more.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -28,7 +27,7 @@ import trio
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.model import ContainerState, contents
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.pleg.cache import PodStatusCache
 from trikubelet.pleg.exits import poll_until
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent, compare, states_of_status
@@ -37,7 +36,7 @@ from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from trio_typing import TaskStatus
 
@@ -71,7 +70,7 @@ class PlegStatistics:
     events: int
 
 
-@attrs.define
+@define
 class Action:
     """What came of an action on a pod."""
 

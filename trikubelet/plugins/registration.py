@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
@@ -25,7 +24,7 @@ from grpclib import GRPCError, Status
 
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.plugins.handlers import Plugin, PluginRefusedError
 from trikubelet.rpc.grpc import open_unix_channel
 from trikubelet.rpc.plugin_registration.v1 import InfoRequest, RegistrationStatus, RegistrationStub
@@ -35,6 +34,7 @@ from trikubelet.telemetry.logs import get_logger
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
     from random import Random
 
     from trio_typing import TaskStatus
@@ -80,7 +80,7 @@ class PluginStatus:
     problem: str
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Socket:
     """One path, while a socket lies there or its plugin is not given up yet."""
 

@@ -29,10 +29,8 @@ import trio
 from trikubelet.admission.handlers import without_devices
 from trikubelet.admission.types import Admitted, AllocationError, NeedsFreshNode, Preempt, Rejected, Wait
 from trikubelet.allocation.topology import hints
-from trikubelet.allocation.topology.admit import ResourceManager
-from trikubelet.api import Pod
 from trikubelet.broadcast import Inbox
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.kube_client.errors import ApiError
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
@@ -44,6 +42,8 @@ if TYPE_CHECKING:
 
     from trikubelet.admission.types import Admission
     from trikubelet.allocation.managers import ResourceManagers
+    from trikubelet.allocation.topology.admit import ResourceManager
+    from trikubelet.api import Pod
     from trikubelet.kube_client.node_view import NodeView
     from trikubelet.pods.preempting import Preempting
 
@@ -77,7 +77,7 @@ class PodDevices(Protocol):
         ...
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class HeldPod:
     """A pod whose verdict is not final, in its newest version."""
 
@@ -94,7 +94,7 @@ class HeldPod:
     """Around its wait for devices."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Beside:
     """The active pods, held ones included, beside which others are judged in one moment: what they have does not change
     meanwhile, so of many pods that arrive at once no one asks again what all others have."""

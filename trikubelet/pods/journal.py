@@ -25,7 +25,7 @@ import trio
 
 from trikubelet.api.timestamps import format_micro_time
 from trikubelet.container.model import ContainerState
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.pods.phases import Syncing, Terminated, Terminating, TerminationRequested, WaitingToStart
 from trikubelet.telemetry.events import PodEvent
 
@@ -110,7 +110,7 @@ class Entry:
         }
 
 
-@attrs.define
+@define
 class _PodRecord:
     """The entries of one pod, and what was last told of it."""
 

@@ -31,7 +31,7 @@ from trikubelet.api.pod_kinds import (
     is_static_pod,
     shows_version,
 )
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
 from trikubelet.kube_client.recovery import GrowingPauses
 from trikubelet.kube_client.types import PODS, Urgency, version_number
@@ -130,7 +130,7 @@ def may_be_replaced(found: Pod, node_name: str) -> bool:
 # --- Effects ---------------------------------------------------------------------------------------------------------
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Mirror:
     """What is known of one full name."""
 

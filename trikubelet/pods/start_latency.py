@@ -18,6 +18,7 @@ import attrs
 
 from trikubelet.api import CONDITION_FALSE, POD_SCHEDULED, Pod, is_sidecar
 from trikubelet.api.pod_kinds import is_mirror_pod, is_terminal
+from trikubelet.formats.values import define
 from trikubelet.status.metrics import START_BOUNDS
 from trikubelet.telemetry.events import PodEvent
 from trikubelet.telemetry.metrics import Histogram
@@ -34,7 +35,7 @@ PULLED: Final = "Pulled"
 Interval: TypeAlias = tuple[datetime, datetime]
 
 
-@attrs.define
+@define
 class _Starting:
     """A pod that has not started yet."""
 

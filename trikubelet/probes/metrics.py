@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.container.probe_results import ProbeResult
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.telemetry.metrics import DEFAULT_BOUNDS, Histogram
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class ProbeSamples:
     durations: tuple[ProbeDurations, ...]
 
 
-@attrs.define
+@define
 class _Counts:
     """What one worker did."""
 

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.container.model import ContainerID
 from trikubelet.container.probe_results import ProbeResult, ProbeResults
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.probes.types import ProbeKind
 from trikubelet.status.container_statuses import NO_OUTCOMES, ProbeOutcomes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from trikubelet.container.model import ContainerID
 
 
 @frozen
@@ -36,7 +37,7 @@ class PodResults:
 NO_RESULTS: Final = PodResults(ProbeResults(), NO_OUTCOMES)
 
 
-@attrs.define
+@define
 class _PodPage:
     by_kind: dict[ProbeKind, dict[ContainerID, ProbeResult]] = attrs.field(
         factory=lambda: {kind: {} for kind in ProbeKind}

@@ -26,7 +26,7 @@ from trikubelet.api import Pod
 from trikubelet.broadcast import Inbox
 from trikubelet.clock import WallClock
 from trikubelet.container.probe_results import ProbeResult
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.probes import decisions
 from trikubelet.probes.decisions import Next, WorkerSpec, WorkerState
 from trikubelet.probes.metrics import ProbeMetrics
@@ -51,7 +51,7 @@ class Asks(Protocol):
         ...
 
 
-@attrs.define
+@define
 class WorkerCounts:
     """What all workers did since the agent's start."""
 

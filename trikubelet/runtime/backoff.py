@@ -20,7 +20,7 @@ from trikubelet.backoff import Backoff
 from trikubelet.container.messages import describe_duration, describe_pod
 from trikubelet.container.model import ContainerState
 from trikubelet.formats.hashing import fnv1a_64
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.runtime.results import CRASH_LOOP_BACK_OFF, SyncAction, SyncResult
 from trikubelet.telemetry.events import EventType
 
@@ -44,7 +44,7 @@ class _Entry:
     updated: float
 
 
-@attrs.define
+@define
 class KeyedBackoff:
     """Waits per key. Seconds throughout."""
 

@@ -16,6 +16,7 @@ import trio
 from trikubelet.api import ExecAction, HTTPGetAction, SleepAction
 from trikubelet.container.messages import describe_pod
 from trikubelet.formats.go_quote import go_quote_bytes
+from trikubelet.formats.values import frozen
 from trikubelet.http.client.request import HTTPRequestError, http_get_request
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.metrics import RuntimeMetrics
@@ -36,7 +37,7 @@ MOST_OUTPUT: Final = 10 * 1024
 T = TypeVar("T")
 
 
-@attrs.frozen
+@frozen
 class HookError(Exception):
     """A hook failed."""
 
@@ -49,7 +50,7 @@ class HookError(Exception):
         return self.message
 
 
-@attrs.frozen
+@frozen
 class _HTTPHookError(Exception):
     message: str
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.api import EphemeralContainer
+from trikubelet.formats.values import define
 from trikubelet.telemetry.metrics import Counts, Histograms
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _IMAGE_SIZES: Final = (
 """Sizes that an image is larger than, and the word for it."""
 
 
-@attrs.define
+@define
 class RuntimeMetrics:
     """Since the start of the agent."""
 

@@ -31,7 +31,7 @@ from trikubelet.container.model import ContainerID, ContainerState, ContainerSta
 from trikubelet.container.probe_results import ProbeResult, ProbeResults
 from trikubelet.container.progress import any_main_container_created, any_main_container_in, pod_sandbox_changed
 from trikubelet.container.restart_policy import matching_restart_rule, restarts_on_failure, to_be_restarted
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.runtime.attempt import was_only_made
 from trikubelet.runtime.resize_plan import NO_RESIZE, ActuatedPod, PodResize, ResizePlanner
 
@@ -189,7 +189,7 @@ def _plan_in_sandbox(
     return _with_resizes(plan, resizes, initialized=True)
 
 
-@attrs.define
+@define
 class _MainPlan:
     start: list[int] = attrs.field(factory=list)
     kill: dict[ContainerID, ContainerToKill] = attrs.field(factory=dict)
@@ -252,7 +252,7 @@ def _kill_unknown(kind: str, observed: ContainerStatus) -> ContainerToKill:
     return ContainerToKill(observed.name, message, KillReason.UNKNOWN)
 
 
-@attrs.define
+@define
 class _InitPlan:
     pod_initialized: bool
     start: list[int] = attrs.field(factory=list)

@@ -20,19 +20,17 @@ from betterproto import serialized_on_wire
 from grpclib.const import Status
 
 from trikubelet.allocation.model import with_allocation
-from trikubelet.api import Pod
 from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.interface import PodCgroups
 from trikubelet.cgroups.settings import CgroupOptions, CgroupSettings, merged, pod_settings, without_overhead
 from trikubelet.container.messages import describe_pod
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.actuated import ActuatedResources, with_amounts
 from trikubelet.runtime.containers.resources import container_resources, overhead_resources
-from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.runtime.resize_plan import CPU, MEMORY, ContainerToResize
 from trikubelet.runtime.results import SyncAction, SyncResult
 from trikubelet.telemetry.logs import get_logger
@@ -40,7 +38,9 @@ from trikubelet.telemetry.logs import get_logger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trikubelet.api import Pod
     from trikubelet.container.model import PodRuntimeStatus
+    from trikubelet.runtime.options import RuntimeOptions
     from trikubelet.runtime.resize_plan import Amounts, PodResize
 
 log = get_logger("runtime")
@@ -100,7 +100,7 @@ class Resizing:
     usage: UsageOf
 
 
-@attrs.frozen
+@frozen
 class _ResizeError(Exception):
     message: str
 
@@ -239,7 +239,7 @@ class PodResizer:
         return attrs.evolve(result, reason=RESIZE_POD_ERROR, message=problem)
 
 
-@attrs.define
+@define
 class _PodGroup:
     """The cgroup of a pod, and the runtime that is told before it changes."""
 

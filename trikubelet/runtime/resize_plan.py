@@ -25,7 +25,7 @@ from trikubelet.allocation.model import ALL_RESIZES, PodAllocation, ResizeGates
 from trikubelet.api import Container, Pod, Quantity, ResourceRequirements, is_sidecar
 from trikubelet.cgroups.settings import MIN_MILLI_CPU_LIMIT, MIN_SHARES
 from trikubelet.container.model import ContainerID, ContainerState
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 
 if TYPE_CHECKING:
     from trikubelet.container.model import ContainerStatus, PodRuntimeStatus, RuntimeResources
@@ -92,7 +92,7 @@ class PodResize:
 NO_RESIZE: Final = PodResize()
 
 
-@attrs.define
+@define
 class ResizePlanner:
     """Collects the resizes of one pod, while the plan looks at its containers one by one."""
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 
 POST_START_HOOK_ERROR: Final = "PostStartHookError"
 CREATE_CONTAINER_CONFIG_ERROR: Final = "CreateContainerConfigError"
@@ -53,7 +53,7 @@ class SyncResult:
         return bool(self.reason)
 
 
-@attrs.frozen
+@frozen
 class SyncPodError(Exception):
     """A sync did not do all that it should; the next one goes on from there."""
 
@@ -104,7 +104,7 @@ class PodSyncResult:
         }
 
 
-@attrs.define
+@define
 class WaitingReasons:
     """Reason and message of the last attempt to start a container, by pod and container (kubelet: `ReasonCache`).
 

@@ -25,6 +25,7 @@ import attrs
 import trio
 
 from trikubelet.broadcast import Inbox
+from trikubelet.formats.values import define
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -42,7 +43,7 @@ class CallKind(enum.IntEnum):
     STOP_SANDBOX = 3
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Waiter:
     kind: CallKind
     number: int

@@ -13,13 +13,14 @@ from betterproto import serialized_on_wire
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
+from trikubelet.formats.values import define
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from trikubelet.sim.images import ImageShelf, SimulatedImage
 
 
-@attrs.define
+@define
 class Abilities:
     """Changes count from the next call on."""
 

@@ -11,11 +11,11 @@ from collections import Counter, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import attrs
 import trio
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
+from trikubelet.formats.values import define
 from trikubelet.sim.faults import ANY_RPC, Fault, FaultKind, FaultPlan
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Delay = float | tuple[float, float]
 """Seconds, or the least and the most of them, drawn evenly."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Call:
     """One call that the runtime got."""
 

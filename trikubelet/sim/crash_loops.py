@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from typing import Final
 
-import attrs
+from trikubelet.formats.values import define
 
 FIRST_WAIT: Final = 10.0
 LONGEST_WAIT: Final = 300.0
@@ -23,7 +23,7 @@ SETTLING: Final = 60.0
 """Seconds after the last fault in which an attempt may still fail: what the fault left behind is in its way."""
 
 
-@attrs.define
+@define
 class _Crashes:
     """Of one container of one pod. The wait counts from the last end."""
 

@@ -14,6 +14,7 @@ import trio
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
+from trikubelet.formats.values import define
 from trikubelet.rpc.cri import v1
 from trikubelet.sim.listing import container_status, sandbox_status
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 BUFFER = 1000
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Subscription:
     events: deque[v1.ContainerEventResponse] = attrs.field(factory=lambda: deque())
     broken: bool = False

@@ -25,15 +25,15 @@ from grpclib.exceptions import GRPCError
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.labels import POD_UID
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.rpc.cri import v1
-from trikubelet.sim.images import ImageShelf, SimulatedImage
-from trikubelet.sim.programs import Life, Program, ProgramBook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trikubelet.clock import WallClock
+    from trikubelet.sim.images import ImageShelf, SimulatedImage
+    from trikubelet.sim.programs import Life, Program, ProgramBook
 
 FIRST_PID = 5_000_000
 """Above any kernel's pid_max, so that a simulated pid is never that of a real process."""
@@ -59,7 +59,7 @@ class PlannedEnd:
     message: str = ""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Run:
     """One run of a container: what tests ask about."""
 
@@ -75,7 +75,7 @@ class Run:
     exit_code: int | None = None
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Sandbox:
     id: str
     config: v1.PodSandboxConfig
@@ -99,7 +99,7 @@ class Sandbox:
         return f"{metadata.name}_{metadata.namespace}_{metadata.uid}_{metadata.attempt}"
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Container:
     id: str
     sandbox: Sandbox

@@ -34,7 +34,7 @@ from trikubelet.agent.overrides import Overrides
 from trikubelet.broadcast import Broadcast
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.linux.machine import Machine
 from trikubelet.node.address_choice import HostAddresses
 from trikubelet.pleg.pidfd import PidfdWatchers, ProcessEnd, WatchedProcess
@@ -44,7 +44,6 @@ from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.sim import machine as simulated
 from trikubelet.sim.memory import MemoryMounts, MemoryPodFiles, memory_allocations
 from trikubelet.sim.probing import SimulatedTargets
-from trikubelet.sim.runtime import SimulatedRuntime
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from trikubelet.pods.registry import OnMove
     from trikubelet.rpc.cri.caller import CallChannel
     from trikubelet.rpc.grpc import Channel
+    from trikubelet.sim.runtime import SimulatedRuntime
     from trikubelet.sources.mux import SendPods
 
 
@@ -155,7 +155,7 @@ class SimulatedEnd:
         pass
 
 
-@attrs.define
+@define
 class SimulatedNode:
     """One agent's life on a simulated runtime. A new agent on the same runtime is a new node."""
 

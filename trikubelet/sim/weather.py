@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from random import Random
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 from grpclib.const import Status
 
+from trikubelet.formats.values import define
 from trikubelet.sim.faults import Fault, FaultKind
-from trikubelet.sim.runtime import SimulatedRuntime
-from trikubelet.sim.watch import Watch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
     from trikubelet.rpc.cri import v1
+    from trikubelet.sim.runtime import SimulatedRuntime
+    from trikubelet.sim.watch import Watch
 
 CALM: Final = (600.0, 2400.0)
 STORM: Final = (60.0, 300.0)
@@ -28,7 +29,7 @@ _HANG: Final = Fault(FaultKind.HANG, seconds=LONGEST_HANG)
 _CHANGING: Final = ("RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox")
 
 
-@attrs.define
+@define
 class Weather:
     """Makes storms on a simulated runtime until it is cancelled."""
 

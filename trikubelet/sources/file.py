@@ -34,7 +34,7 @@ import attrs
 import trio
 
 from trikubelet.api.pod_kinds import FILE_SOURCE
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.linux.inotify import ENTRIES, ITSELF, FileEvent, Inotify, Mask
 from trikubelet.sources.manifests import (
     Manifest,
@@ -81,7 +81,7 @@ class _Seen:
     manifest: Manifest | None
 
 
-@attrs.define
+@define
 class _File:
     """What is known of one file."""
 
@@ -330,7 +330,7 @@ def _read(path: Path, read: Read) -> Manifest:
 # --- Watching --------------------------------------------------------------------------------------------------------
 
 
-@attrs.define
+@define
 class _Writing:
     since: float
     last: float

@@ -16,7 +16,6 @@ import ssl
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import trio
 
 from trikubelet.api import Pod
@@ -47,7 +46,7 @@ _PASSWORD: Final = re.compile(r"(//[^/@:]*):[^/@]*@")
 log = get_logger("http-source")
 
 
-@attrs.frozen
+@frozen
 class HttpSourceError(Exception):
     """The URL did not give pods."""
 

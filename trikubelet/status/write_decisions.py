@@ -23,7 +23,7 @@ import attrs
 from trikubelet.api import POD_READY, Pod, PodStatus, to_dict
 from trikubelet.api.pod_kinds import is_mirror_pod, is_static_pod, shows_version
 from trikubelet.backoff import Backoff
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiStatusError, ApiUnreachable
 from trikubelet.kube_client.patches import POD_LISTS, strategic_patch
 from trikubelet.kube_client.types import Urgency, version_number
@@ -114,7 +114,7 @@ class DeletePod:
 WriteAction: TypeAlias = NothingThere | UpToDate | Later | Fetch | PatchStatus | DeletePod
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class LastAction:
     """The answer to the last question, which is asked several times for a write: by everybody who may begin it, and
     after each wait. Objects that are the same are known to be, not compared."""

@@ -21,11 +21,10 @@ import trio
 from trikubelet.api import Pod, to_dict
 from trikubelet.api.pod_kinds import is_mirror_pod
 from trikubelet.broadcast import Broadcast
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
 from trikubelet.kube_client.recovery import until_recovery
 from trikubelet.kube_client.types import PODS, PatchType, Urgency, version_number
-from trikubelet.status.manager import StatusChange, StatusSubscription
 from trikubelet.status.write_decisions import (
     DeletePod,
     Failures,
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
     from trikubelet.clock import WallClock
     from trikubelet.kube_client.store import Store
     from trikubelet.kube_client.types import ApiClient
-    from trikubelet.status.manager import PodLookup, StatusManager
+    from trikubelet.status.manager import PodLookup, StatusChange, StatusManager, StatusSubscription
 
 log = get_logger("status-writer")
 
@@ -91,7 +90,7 @@ class WriterStatistics:
     """Since the start."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Work:
     """The writer's state of one pod."""
 

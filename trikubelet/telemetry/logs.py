@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import attrs
 
+from trikubelet.formats.values import define
 from trikubelet.telemetry.log_lines import as_colored_text, as_json, as_text, with_facts
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _NUMBERS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _NEVER: Final = 50
 
 
-@attrs.define
+@define
 class _Thresholds:
     """Which lines are written."""
 
@@ -46,7 +47,7 @@ class _Thresholds:
         return self._known[name]
 
 
-@attrs.define
+@define
 class _Streams:
     """Where lines are written."""
 

@@ -6,22 +6,22 @@ kept of a step that has ended, so nobody has to clean up, and a step costs no mo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
+from trikubelet.formats.values import define
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 TURN: Final = "turn at the runtime"
 """A step around others: it is all that is known while a call has to wait for those of other pods."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Step:
     """Something that goes on."""
 

@@ -13,14 +13,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 from grpclib import GRPCError, Status
 from grpclib.const import Cardinality
 
 from trikubelet.backoff import Backoff
 from trikubelet.config.tracing_endpoint import TcpEndpoint
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.http.client.connect import connect_tcp, host_and_port
 from trikubelet.rpc.grpc import Channel, open_unix_channel
 from trikubelet.rpc.otlp.v1 import ExportTraceServiceResponse
@@ -66,7 +65,7 @@ _WORTH_A_RETRY: Final = frozenset(
 )
 
 
-@attrs.define
+@define
 class ExportCounts:
     """Spans, by what became of them."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 import attrs
 import trio
 
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.tracing.context import SpanContext, is_sampled
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ CURRENT: Final[ContextVar[Enclosing | None]] = ContextVar("span", default=None)
 """What this task is in."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Span:
     """Something that takes time. Times in nanoseconds since 1970."""
 

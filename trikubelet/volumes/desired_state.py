@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import define
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import messages
@@ -43,11 +44,11 @@ if TYPE_CHECKING:
 log = get_logger("volumes")
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class PodRecord:
     """One pod."""
 
-    pod: "Pod"
+    pod: Pod
     expected: frozenset[str]
     """Names of volumes in the pod that must be there."""
     names: dict[str, str] = attrs.field(factory=dict)

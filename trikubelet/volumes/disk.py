@@ -9,16 +9,18 @@ nobody else for long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import attrs
 import trio
 
+from trikubelet.formats.values import define
 from trikubelet.scopes import running
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
     from trio_typing import TaskStatus
 
 T = TypeVar("T")
@@ -117,7 +119,7 @@ class ForeignPaths:
             self._threads.total_tokens -= 1
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Question:
     """To Trio it is the limiter of its thread, which so tells that it begins and that it has ended."""
 

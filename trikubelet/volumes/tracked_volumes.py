@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from trikubelet.formats.values import define
 from trikubelet.volumes.actual import ActualVolume, PodMount
 from trikubelet.volumes.decisions import Action, Failed, Operation, VolumeContext, after, is_idle, next_step
 from trikubelet.volumes.desired import Wanted, csi_driver_of, needs_credentials, references
@@ -31,7 +32,7 @@ ObjectKey = tuple[str, str, str]
 """Plural, namespace, name."""
 
 
-@attrs.define
+@define
 class TrackedVolume:
     """All about one volume."""
 

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
-
 from trikubelet.allocation.cpus.topology import CpuTopology, Groups, union
 from trikubelet.formats.cpu_list import lowest, members
+from trikubelet.formats.values import define, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-@attrs.frozen
+@frozen
 class NotEnoughCpusError(Exception):
     """More CPUs are requested than there are."""
 
@@ -59,7 +58,7 @@ def take_packed(
     return choice.taken
 
 
-@attrs.define
+@define
 class Choice:
     """A choice that is being made: what is free, what was taken, and how many CPUs are still needed."""
 

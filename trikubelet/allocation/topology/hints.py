@@ -33,7 +33,7 @@ Hints = Mapping[str, Sequence[TopologyHint] | None]
 """By resource name. None: the resource may come from anywhere; an empty list: it can come from nowhere."""
 
 
-@attrs.frozen
+@frozen
 class AllocationError(Exception):
     """A pod cannot have what it asks for. It is rejected with the reason and the message."""
 

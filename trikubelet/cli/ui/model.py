@@ -12,6 +12,7 @@ from trikubelet.api.timestamps import parse_time
 from trikubelet.cli.pod_columns import PodRow, human_duration, pod_row
 from trikubelet.cli.ui.timeline import Stage, Timeline
 from trikubelet.cli.usage_rows import Usage, pod_lines
+from trikubelet.formats.values import define
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ _TELLING: Final = ("phase", "container", "status", "ready")
 """Kinds of entries after which the pod's object is another one."""
 
 
-@attrs.define
+@define
 class PodView:
     """One pod."""
 
@@ -55,7 +56,7 @@ class PodView:
         return None if until is None else max(0, round((until - now).total_seconds()))
 
 
-@attrs.define
+@define
 class Model:
     """All of it."""
 

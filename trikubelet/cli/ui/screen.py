@@ -9,13 +9,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.cli.pod_columns import human_duration
 from trikubelet.cli.ui.model import NOTHING
 from trikubelet.cli.ui.text import fitted, narrow, plain
 from trikubelet.cli.ui.timeline import Stage, cells, lasted
 from trikubelet.cli.usage_rows import cores, mebibytes
+from trikubelet.formats.values import define
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,7 +82,7 @@ _STYLES: Final = {
 }
 
 
-@attrs.define
+@define
 class Look:
     """What a person has chosen to see."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from trikubelet.api.timestamps import parse_time
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,7 +97,7 @@ class Happened:
     message: str
 
 
-@attrs.define
+@define
 class Timeline:
     """The stages of one pod, the oldest first."""
 

@@ -22,8 +22,6 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
-
 from trikubelet.embedded.images.attributes import Attributes, AttributeWriter
 from trikubelet.embedded.images.entry_path import OPAQUE_WHITEOUT, split_entry_name, whiteout_target
 from trikubelet.embedded.images.errors import ArchiveError
@@ -36,6 +34,7 @@ from trikubelet.embedded.images.tar_stream import (
     broken_input_is_an_archive_error,
     entries,
 )
+from trikubelet.formats.values import define
 from trikubelet.linux.trees import remove_tree
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 _HARMLESS_DEVICES = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)}  # null zero full random urandom tty ptmx
 
 
-@attrs.define
+@define
 class UnpackBudget:
     """What an image's layers have used of their limits so far."""
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import enum
 
-import attrs
-
 from trikubelet.embedded.images.errors import ImageError
+from trikubelet.formats.values import frozen
 
 
 class PullFailure(enum.Enum):
@@ -40,7 +39,7 @@ class HostsFileError(Exception):
     """A registry's host configuration cannot be used; the text names the file."""
 
 
-@attrs.frozen
+@frozen
 class HostError(Exception):
     """One try at one host failed."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import attrs
+from trikubelet.formats.values import define
 
 
-@attrs.define
+@define
 class PullProgress:
     """One pull at work. It changes in place as the pull goes on."""
 

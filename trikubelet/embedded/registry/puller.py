@@ -15,6 +15,7 @@ from trikubelet.embedded.registry.credentials import NO_CREDENTIALS
 from trikubelet.embedded.registry.hosts import DEFAULT_HOSTS_DIRS
 from trikubelet.embedded.registry.progress import PullProgress
 from trikubelet.embedded.registry.retry import Timeouts
+from trikubelet.formats.values import define
 from trikubelet.scopes import running
 from trikubelet.telemetry.logs import get_logger
 
@@ -33,7 +34,7 @@ log = get_logger("images")
 _PROGRESS_PERIOD: Final = 10.0
 
 
-@attrs.define
+@define
 class _Turn:
     lock: trio.Lock = attrs.field(factory=trio.Lock)
     waiting: int = 0

@@ -22,7 +22,7 @@ import h11
 import trio
 
 from trikubelet.formats.go_quote import go_quote_bytes
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.http.client.answer import read_simple_answer
 from trikubelet.http.client.connect import close_quietly, connect_socket, dial_problem, dial_timeout, errno_text
 from trikubelet.http.client.request import HTTPRequest, HTTPRequestError, redirected
@@ -55,7 +55,7 @@ class HTTPResponse:
     """Why the body ends where it does, when that is neither its end nor the limit."""
 
 
-@attrs.frozen
+@frozen
 class HTTPGetError(Exception):
     """There was no answer."""
 
@@ -94,7 +94,7 @@ async def http_get(
     raise HTTPGetError(request.url, f"stopped after {_MOST_REDIRECTS} redirects")
 
 
-@attrs.define
+@define
 class _Exchange:
     """One request and its answer, on a connection of their own."""
 

@@ -27,7 +27,7 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
-@attrs.frozen
+@frozen
 class HTTPRequestError(Exception):
     """No request can be made of a spec or a redirect."""
 

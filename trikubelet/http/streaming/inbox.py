@@ -14,11 +14,13 @@ from typing import Final
 import attrs
 import trio
 
+from trikubelet.formats.values import define
+
 _CHUNK: Final = 64
 """What keeping a piece costs beside its bytes: many tiny ones must not cost more than the limit says."""
 
 
-@attrs.define
+@define
 class Room:
     """What all inboxes of one connection may hold together."""
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import attrs
 import trio
 
+from trikubelet.formats.values import define
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,7 +26,7 @@ _BATCH: Final = 64 * 2**10
 """Frames that wait are written together up to about this many bytes."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Entry(Generic[F]):
     frame: F
     done: trio.Event = attrs.field(factory=trio.Event)

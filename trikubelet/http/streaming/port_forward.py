@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.formats.values import define
 from trikubelet.http.messages import HTTPError
 from trikubelet.http.streaming.channels import MAX_CHANNELS, PORT_FORWARD_PROTOCOLS, open_channels
 from trikubelet.http.streaming.command import DEFAULT_TIMEOUTS, StreamingTimeouts
@@ -145,7 +146,7 @@ async def _serve_spdy(
                 nursery.cancel_scope.cancel()
 
 
-@attrs.define
+@define
 class _Pair:
     """What has come of a request so far."""
 

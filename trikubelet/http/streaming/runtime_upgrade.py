@@ -38,7 +38,7 @@ KEEPALIVE_PROBES: Final = 9
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
-@attrs.frozen
+@frozen
 class RuntimeStreamError(Exception):
     """No upgraded connection: the runtime cannot be reached, or says something else than yes or no."""
 
@@ -48,7 +48,7 @@ class RuntimeStreamError(Exception):
         return self.message
 
 
-@attrs.frozen
+@frozen
 class RefusedError(Exception):
     """The runtime said no, with an HTTP status of 400 or more."""
 

@@ -16,9 +16,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.http.streaming.spdy_headers import HeaderBlockError, HeaderDecoder, HeaderEncoder, Headers
 
 if TYPE_CHECKING:
@@ -154,7 +152,7 @@ class Data:
 Frame = SynStream | SynReply | RstStream | Settings | Ping | GoAway | MoreHeaders | WindowUpdate | Data
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class SpdyProtocolError(Exception):
     """The peer broke the protocol: what was expected, what came, and in which frame of which stream (0: none)."""
 

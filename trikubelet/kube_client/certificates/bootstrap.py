@@ -23,8 +23,7 @@ import attrs
 import trio
 from cryptography import x509
 
-from trikubelet.clock import WallClock
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.kube_client.certificates.requests import (
     CLIENT_AUTH,
     CLIENT_SIGNER,
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from datetime import datetime
 
+    from trikubelet.clock import WallClock
     from trikubelet.kube_client.certificates.store import CertifiedKey, PrivateKey
     from trikubelet.kube_client.types import ApiClient
 
@@ -281,7 +281,7 @@ async def bootstrap(
     await _Bootstrap(options, newcomer, store, open_client, clock, rng or random.Random()).once()
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Bootstrap:
     options: BootstrapOptions
     newcomer: ClusterAccess

@@ -12,7 +12,6 @@ import ipaddress
 from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -65,7 +64,7 @@ def wanted_for_node(node_name: str, dns_names: Sequence[str] = (), ip_addresses:
     return Wanted(f"system:node:{node_name}", (ORGANIZATION,), tuple(dns_names), tuple(ip_addresses))
 
 
-@attrs.frozen
+@frozen
 class SigningError(Exception):
     """No certificate comes of this request."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 
-@attrs.frozen
+@frozen
 class CertificateError(Exception):
     """A certificate or its key cannot be used, read or kept."""
 
@@ -41,7 +41,7 @@ class CertificateError(Exception):
         return self.message
 
 
-@attrs.frozen
+@frozen
 class NoPairError(CertificateError):
     """There is none yet: to be asked for."""
 

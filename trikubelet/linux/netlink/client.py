@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.formats.values import define
 from trikubelet.linux.netlink.messages import (
     NLM_F_ACK,
     NLM_F_DUMP,
@@ -62,7 +63,7 @@ class NetlinkError(OSError):
     """The kernel refused a request. `errno` is its code, the text has what was asked and the kernel's own words."""
 
 
-@attrs.define
+@define
 class _Outcome:
     """What came for one request."""
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import attrs
 import trio
 from grpclib import GRPCError, Status
 from grpclib.const import Cardinality
 
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.node.devices.model import HEALTHY, DeviceFile, DeviceMount, Needs, PluginDevice, PluginOptions
 from trikubelet.rpc.device_plugins import v1beta1
 from trikubelet.rpc.status_text import status_text
@@ -46,7 +46,7 @@ _LIST_AND_WATCH: Final = "/v1beta1.DevicePlugin/ListAndWatch"
 Reply = TypeVar("Reply")
 
 
-@attrs.frozen
+@frozen
 class PluginError(Exception):
     """A plugin does not do what is asked of it. The text is meant for the plugin's owner."""
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import attrs
 import trio
 from grpclib import GRPCError, Status
 from grpclib.const import Cardinality
 
+from trikubelet.formats.values import frozen
 from trikubelet.node.dra.model import ClaimDevice
 from trikubelet.rpc.dra import v1
 from trikubelet.rpc.dra_health import v1alpha1
@@ -46,7 +46,7 @@ _WATCH: Final = "/v1alpha1.DRAResourceHealth/NodeWatchResources"
 Reply = TypeVar("Reply", v1.NodePrepareResourcesResponse, v1.NodeUnprepareResourcesResponse)
 
 
-@attrs.frozen
+@frozen
 class DRAPluginError(Exception):
     """A plugin did not do what it was asked, or there is none."""
 

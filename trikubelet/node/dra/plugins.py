@@ -10,11 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 from grpclib import GRPCError
 
 from trikubelet.backoff import Backoff
+from trikubelet.formats.values import define
 from trikubelet.node.dra.plugin import DRAPlugin, DRAPluginError, chosen_service
 from trikubelet.plugins.handlers import Plugin, PluginRefusedError
 from trikubelet.supervision import contain, supervise
@@ -38,7 +38,7 @@ RECONNECTS: Final = Backoff(first=0.1, longest=3.0)
 log = get_logger("claims")
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Registered:
     """A plugin, and the scope around all that is done for it."""
 

@@ -87,7 +87,7 @@ class Measurement:
     """Else of pods nothing is known but what some are limited in."""
 
 
-@attrs.frozen
+@frozen
 class UsageError(Exception):
     """The node could not be measured."""
 

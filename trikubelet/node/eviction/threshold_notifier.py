@@ -30,7 +30,7 @@ import trio
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.config.eviction_values import MEMORY_SIGNALS, Signal, Threshold
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 
@@ -153,7 +153,7 @@ class StallNotifier:
             os.close(self._fd)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Setting:
     """A threshold of memory with its notifier."""
 

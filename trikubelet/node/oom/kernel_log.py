@@ -16,9 +16,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-import attrs
-
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 
 ROOT: Final = "/"
 """The cgroup that is short of memory when the whole machine is."""
@@ -53,7 +51,7 @@ def message_of(record: bytes) -> str:
     return text.partition(b"\n")[0].decode(errors="replace")
 
 
-@attrs.define
+@define
 class OomReader:
     """Joins records to kills. The log interleaves nothing: only one kill at a time is being decided."""
 

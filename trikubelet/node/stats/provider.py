@@ -20,7 +20,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-import attrs
 import trio
 
 from trikubelet.api import Pod
@@ -96,7 +95,7 @@ class StatsImages(Protocol):
     async def image_fs_info(self) -> v1.ImageFsInfoResponse: ...
 
 
-@attrs.frozen
+@frozen
 class StatsTimeoutError(Exception):
     """The node's files could not be read in time."""
 

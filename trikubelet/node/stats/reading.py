@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from trikubelet.node.stats.choice import MeasuredPod
+from trikubelet.formats.values import define
 from trikubelet.node.stats.compose import Facts, compose
 from trikubelet.node.stats.rates import FORGET
 from trikubelet.node.stats.runtime_replies import read_container_stats, read_sandbox_stats
-from trikubelet.node.stats.storage import PodVolumeStats
-from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
+    from trikubelet.node.stats.choice import MeasuredPod
     from trikubelet.node.stats.measure import Measured, Meter
     from trikubelet.node.stats.model import Summary
     from trikubelet.node.stats.rates import RateBook
+    from trikubelet.node.stats.storage import PodVolumeStats
+    from trikubelet.rpc.cri import v1
 
 
-@attrs.define
+@define
 class Answers:
     """What the runtime and the volume manager said."""
 

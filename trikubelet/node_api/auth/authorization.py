@@ -13,7 +13,6 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
-import attrs
 import trio
 
 from trikubelet.api import to_dict
@@ -38,7 +37,7 @@ CACHED_ANSWERS: Final = 8192
 LONGEST_CACHED: Final = 10_000
 
 
-@attrs.frozen
+@frozen
 class AuthorizationError(Exception):
     """Whether it is allowed cannot be decided. For the agent's log."""
 

@@ -35,7 +35,7 @@ _DATA_LINK: Final = "..data"
 log = get_logger("auth")
 
 
-@attrs.frozen
+@frozen
 class ClientCAError(Exception):
     """The file is no bundle."""
 

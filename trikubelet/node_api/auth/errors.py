@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.config.kubelet_configuration import KubeletConfiguration
 
 
-@attrs.frozen
+@frozen
 class AuthConfigurationError(Exception):
     """The configuration of authentication or authorization cannot work."""
 
@@ -24,7 +24,7 @@ class AuthConfigurationError(Exception):
         return f"{self.field}: {self.problem}; {self.advice}"
 
 
-@attrs.frozen
+@frozen
 class NoApiServerError(AuthConfigurationError):
     """The API server is to be asked, and there is none."""
 

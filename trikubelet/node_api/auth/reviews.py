@@ -40,7 +40,7 @@ JITTER: Final = 0.2
 """By which share of itself a delay is stretched at most."""
 
 
-@attrs.frozen
+@frozen
 class ReviewError(Exception):
     """There is no answer."""
 

@@ -9,22 +9,25 @@ abandoned lookups go on.)
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
 import trio
 
+from trikubelet.formats.values import define
 from trikubelet.node_api.auth.reviews import ReviewError
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 T = TypeVar("T")
 
 log = get_logger("auth")
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Lookup(Generic[T]):
     key: bytes
     look_up: Callable[[], Awaitable[T]]

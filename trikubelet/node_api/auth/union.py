@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.messages import User
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ UNAUTHENTICATED: Final = "system:unauthenticated"
 ANONYMOUS: Final = User("system:anonymous", groups=(UNAUTHENTICATED,))
 
 
-@attrs.frozen
+@frozen
 class AuthenticationError(Exception):
     """The request shows a credential that cannot be accepted. For the agent's log; clients do not get it."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import attrs
 from grpclib.const import Status
 
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.status_text import status_text
 
 
-@attrs.frozen
+@frozen
 class CRIError(Exception):
     """A call to the container runtime failed: the runtime said no, did not answer, or answered nonsense.
 

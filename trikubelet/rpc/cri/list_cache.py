@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
 
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.rpc.cri.wire import FIXED32, FIXED64, LENGTH_DELIMITED, VARINT, read_varint
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class RawReply:
         return self.data
 
 
-@attrs.define
+@define
 class CacheStatistics:
     """How often an entry was known (`hits`) and how often it had to be parsed (`parses`), since the start."""
 

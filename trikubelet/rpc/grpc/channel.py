@@ -20,7 +20,7 @@ from grpclib import GRPCError, Status
 
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.rpc.grpc.call import ClientStream
 from trikubelet.rpc.grpc.connection import Connection
 from trikubelet.rpc.grpc.deadline import earliest
@@ -124,7 +124,7 @@ class ClientConnection(Connection):
             self._slots.unpark()
 
 
-@attrs.define
+@define
 class _Attempt:
     """One try to connect, and the calls that wait for it."""
 

@@ -19,8 +19,7 @@ import enum
 import struct
 from typing import Final
 
-import attrs
-
+from trikubelet.formats.values import define
 from trikubelet.rpc.grpc.hpack import DEFAULT_TABLE_SIZE, Decoder, Encoder, Headers, HpackError, TooLargeError
 
 STREAM_WINDOW: Final = 4 * 2**20
@@ -92,7 +91,7 @@ class NoStreamsLeftError(Exception):
     """The connection has used up the numbers of streams."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class RequestReceived:
     """A new stream of the client."""
 
@@ -100,7 +99,7 @@ class RequestReceived:
     headers: Headers
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class ResponseReceived:
     """The first headers of a reply, those with a status of 1xx aside."""
 
@@ -108,7 +107,7 @@ class ResponseReceived:
     headers: Headers
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class TrailersReceived:
     """Headers at the end of a stream."""
 
@@ -116,7 +115,7 @@ class TrailersReceived:
     headers: Headers
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class DataReceived:
     """`flow_controlled_length`: how many bytes of the windows it took, padding included."""
 
@@ -125,14 +124,14 @@ class DataReceived:
     flow_controlled_length: int
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class StreamEnded:
     """The peer has ended its side."""
 
     stream_id: int
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class StreamReset:
     """By the peer, or here because of what it did."""
 
@@ -140,19 +139,19 @@ class StreamReset:
     error_code: int
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class WindowUpdated:
     """The peer takes more data, on the stream or, with 0, on all."""
 
     stream_id: int
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class SettingsChanged:
     """The peer has told its settings."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class ConnectionTerminated:
     """GOAWAY: the peer takes no streams above the last."""
 
@@ -174,7 +173,7 @@ Event = (
 )
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Stream:
     """One that is not closed."""
 

@@ -67,7 +67,7 @@ CREATE_CONTAINER_ERROR: Final = "CreateContainerError"
 RUN_CONTAINER_ERROR: Final = "RunContainerError"
 
 
-@attrs.frozen
+@frozen
 class StartError(Exception):
     """A container could not be started. `reason` is what its status waits with."""
 

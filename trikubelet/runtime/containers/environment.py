@@ -262,7 +262,7 @@ async def _read(
     return EnvFile(str(volume / reference.path), content.decode(errors="surrogateescape"))
 
 
-@attrs.frozen
+@frozen
 class EnvFileError(Exception):
     """A line of the file is not what the format allows. Says nothing of what is in it, which may be secret."""
 

@@ -22,6 +22,7 @@ import trio
 
 from trikubelet.api import Container, Pod, is_sidecar
 from trikubelet.container.model import ContainerState
+from trikubelet.formats.values import define
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.kill import KILL_CONTAINER_ERROR, Grace, TerminationOrder, termination_grace_period
 from trikubelet.runtime.plan import KillReason
@@ -65,7 +66,7 @@ class NoProbes:
     def stop_liveness_and_startup(self, container: str) -> None: ...
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Ending:
     """One attempt to end an instance, shared by all that ask for it."""
 

@@ -20,11 +20,11 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.container.messages import describe_duration
 from trikubelet.formats.image_names import InvalidImageNameError, with_default_tag
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.images.gc_choice import (
@@ -66,7 +66,7 @@ IMAGE_GC_PERIOD: Final = 300.0
 """Seconds, as the kubelet's `ImageGCPeriod`."""
 
 
-@attrs.frozen
+@frozen
 class ImageCollectionError(Exception):
     """Images could not be removed, or not enough of them. The next collection tries again."""
 

@@ -16,7 +16,6 @@ import math
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import betterproto
 import trio
 from grpclib.const import Status
@@ -76,7 +75,7 @@ log = get_logger("runtime")
 _FIRST_VERSIONS: Final = {"containerd": (2, 1), "cri-o": (1, 31)}
 
 
-@attrs.frozen
+@frozen
 class ImageError(Exception):
     """A container's image is not to be had now."""
 
@@ -142,7 +141,7 @@ class _Pulled:
     """Seconds, with the wait for its turn."""
 
 
-@attrs.frozen
+@frozen
 class _PullError(Exception):
     """No credential brought the image."""
 

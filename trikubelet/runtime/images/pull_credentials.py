@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
-from trikubelet.api import Pod, Secret
+from trikubelet.formats.values import define
 from trikubelet.rpc.cri import v1
-from trikubelet.runtime.images.credentials.keyring import TrackedCredential
 from trikubelet.runtime.images.pull_records.model import (
     ImageCredentials,
     PodCredentials,
     PullSecret,
     PullServiceAccount,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trikubelet.api import Pod, Secret
+    from trikubelet.runtime.images.credentials.keyring import TrackedCredential
 
 
 class CredentialsError(Exception):
@@ -40,7 +44,7 @@ class NoCredentials:
         return ()
 
 
-@attrs.define
+@define
 class PullCredentials:
     """The credentials for one image of one pod, looked up when they are first needed, and once."""
 

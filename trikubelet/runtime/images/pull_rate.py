@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import attrs
 
+from trikubelet.formats.values import define
 
-@attrs.define
+
+@define
 class PullRate:
     """`burst` pulls at once, and `per_second` on the long run; 0 per second: as many as there are.
 

@@ -25,9 +25,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
+from trikubelet.formats.values import define
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.logs.rotation_choice import (
@@ -279,7 +279,7 @@ def _no_answer() -> CRIError:
     return CRIError("ReopenContainerLog", Status.DEADLINE_EXCEEDED, f"no answer within {REOPEN_PATIENCE:g} seconds")
 
 
-@attrs.define
+@define
 class _Rotation:
     scope: trio.CancelScope
     ended: trio.Event

@@ -10,8 +10,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-import attrs
-
 from trikubelet.admission.sysctls import dotted_sysctl
 from trikubelet.container.errors import SandboxConfigError
 from trikubelet.container.host_ports import explain, unmapped_ports
@@ -47,7 +45,7 @@ CREATE_POD_SANDBOX_ERROR: Final = "CreatePodSandboxError"
 CONFIG_POD_SANDBOX_ERROR: Final = "ConfigPodSandboxError"
 
 
-@attrs.frozen
+@frozen
 class SandboxError(Exception):
     """A pod's sandbox could not be made, or not be asked about."""
 
@@ -58,7 +56,7 @@ class SandboxError(Exception):
         return f"{self.reason}: {self.message}"
 
 
-@attrs.frozen
+@frozen
 class ResourceClaimError(Exception):
     """A pod's claims could not be met."""
 

@@ -15,7 +15,6 @@ import pwd
 import shutil
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import trio
 
 from trikubelet.container.abilities import RuntimeAbilities
@@ -50,7 +49,7 @@ _MAX_STDERR: Final = 4096
 """Bytes."""
 
 
-@attrs.frozen
+@frozen
 class UserNamespaceError(SandboxConfigError):
     """A pod cannot have the user namespace that it asks for, or this node can give none."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-import attrs
 import trio
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
@@ -44,7 +43,7 @@ _INFEASIBLE: Final = frozenset({Status.INVALID_ARGUMENT, Status.OUT_OF_RANGE, St
 _NO_SECRET_IS_SHORTER: Final = 4
 
 
-@attrs.frozen
+@frozen
 class CSIError(Exception):
     """A driver said no, or said nothing. The text is the kubelet's."""
 

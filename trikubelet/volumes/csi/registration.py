@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.formats.values import define
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.plugins.handlers import PluginRefusedError
 from trikubelet.supervision import supervise
@@ -67,7 +68,7 @@ def version_numbers(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-@attrs.define
+@define
 class _Updates:
     """A driver whose limit is looked at again and again."""
 

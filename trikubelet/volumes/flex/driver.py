@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
+from trikubelet.formats.values import define
 from trikubelet.linux.programs import TooMuchOutputError, run_program
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
 from trikubelet.volumes.flex.answers import Answer, AnswerError, Capabilities, NotSupportedError, parse_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 MOST_ANSWER: Final = 1 << 18
 _MOST_STDERR: Final = 2000
@@ -25,7 +26,7 @@ _NO_SECRET_IS_SHORTER: Final = 4
 HIDDEN: Final = "***"
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class FlexDriver:
     """`name`: `<vendor>/<driver>`, or without a vendor."""
 

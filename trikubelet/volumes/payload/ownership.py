@@ -14,15 +14,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.formats.values import define
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 TRIES: Final = 5
 _READ_WRITE: Final = 0o660
@@ -35,7 +36,7 @@ _PARENT: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@attrs.define
+@define
 class Progress:
     """How far the work is. Others may read it meanwhile."""
 
@@ -93,7 +94,7 @@ class _LostError(Exception):
     """The way back up leads elsewhere than the way down came from."""
 
 
-@attrs.define
+@define
 class _Walk:
     current: int
     """The folder whose entries are visited. Exactly one descriptor is kept between two steps."""

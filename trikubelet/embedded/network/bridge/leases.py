@@ -5,22 +5,20 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
-import attrs
-
 from trikubelet.embedded.network.bridge.addresses import next_free
 from trikubelet.embedded.network.bridge.ports import Binding, bindings, conflict
 from trikubelet.embedded.network.model import Attachment, NetworkError, PodNetworkSpec
-from trikubelet.linux.netlink.routes import Interface
+from trikubelet.formats.values import define
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from trikubelet.linux.netlink.routes import Address, Network
+    from trikubelet.linux.netlink.routes import Address, Interface, Network
 
 POD_INTERFACE = "eth0"
 
 
-@attrs.define
+@define
 class Lease:
     """Of one pod, from before its link is made until after it is deleted."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -15,10 +14,12 @@ from trikubelet.embedded.network.cni.plugin import PluginCall, PluginError, run_
 from trikubelet.embedded.network.cni.results import Result, parse_result, result_from_json, result_to_json
 from trikubelet.embedded.network.cni.versions import CURRENT, OLDEST, at_least, choose_version, spoken_versions
 from trikubelet.embedded.network.model import NetworkError
+from trikubelet.formats.values import define
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from trikubelet.embedded.network.cni.cache import CachedAttachment
     from trikubelet.embedded.network.cni.configuration import NetworkConfiguration, PluginConfiguration
@@ -34,7 +35,7 @@ _GONE: Final = ("no such file or directory", "Link not found")
 """What plugins of before 1.0 say of a namespace that is not there; there is nothing left to do in it."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class PluginChain:
     """Runs plugins of any network. Deadlines are in Trio's time."""
 

@@ -19,6 +19,7 @@ import attrs
 
 from trikubelet.embedded.network.model import NetworkError
 from trikubelet.formats.digests import sha256
+from trikubelet.formats.values import define
 from trikubelet.linux import mount_calls as calls
 from trikubelet.linux.mount_table import MountTable
 
@@ -26,7 +27,7 @@ DEFAULT_NAMESPACES: Final = Path("/run/netns")
 _PREFIX: Final = "cni-trikubelet"
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class NamespaceMounts:
     """The mounts of one runtime."""
 

@@ -12,7 +12,7 @@ import attrs
 
 from trikubelet.formats.digests import sha256
 from trikubelet.formats.hashing import go_json_string
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.runtime.images.credentials.locations import Location, LocationError, covers, parse_location
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class TrackedCredential:
         return credential_hash(self.auth)
 
 
-@attrs.define
+@define
 class Keyring:
     """Credentials by location."""
 

@@ -11,8 +11,6 @@ from ipaddress import IPv6Address
 from typing import Final
 from urllib.parse import unquote
 
-import attrs
-
 from trikubelet.formats.values import frozen
 
 _BAD_ESCAPE: Final = re.compile("%(?![0-9a-fA-F]{2})")
@@ -23,7 +21,7 @@ _BRACKETED: Final = re.compile(r"\[([^\[\]]*)\](.*)")
 _PORT: Final = re.compile("(:[0-9]*)?")
 
 
-@attrs.frozen
+@frozen
 class LocationError(ValueError):
     """A text is no location. The problem quotes at most a few characters of it."""
 

@@ -40,7 +40,7 @@ CACHE_BY_TOKEN: Final = "Token"
 CACHE_BY_ACCOUNT: Final = "ServiceAccount"
 
 
-@attrs.frozen
+@frozen
 class PluginConfigError(Exception):
     """The plugins cannot be used as they are configured."""
 

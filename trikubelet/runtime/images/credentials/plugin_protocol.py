@@ -37,7 +37,7 @@ _MAX_STDERR: Final = 2000
 """Bytes."""
 
 
-@attrs.frozen
+@frozen
 class PluginError(Exception):
     """No credentials from a plugin. The message quotes nothing of what the plugin printed on stdout."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from trikubelet.formats.values import frozen
+from trikubelet.formats.values import define, frozen
 from trikubelet.runtime.images.credentials.accounts import NODE, account_access
 from trikubelet.runtime.images.credentials.keyring import Auth, Keyring
 from trikubelet.runtime.images.credentials.locations import location_matches
@@ -53,7 +53,7 @@ _ECHOED_TOKEN: Final = (
 Logins = dict[str, Auth]
 
 
-@attrs.define
+@define
 class PluginMetrics:
     """Since the start of the agent, by the names of plugins."""
 
@@ -190,7 +190,7 @@ class _Plugin:
         return None
 
 
-@attrs.define
+@define
 class _SharedRun:
     ended: trio.Event = attrs.field(factory=trio.Event)
     response: PluginResponse | None = None

@@ -10,12 +10,12 @@ import json
 import re
 from typing import Final
 
-import attrs
+from trikubelet.formats.values import frozen
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
-@attrs.frozen
+@frozen
 class SecretJSONError(ValueError):
     """A text is not the JSON that was expected."""
 

@@ -23,6 +23,7 @@ import attrs
 import trio
 
 from trikubelet.formats.image_names import InvalidImageNameError, parse_image_name, without_tag_and_digest
+from trikubelet.formats.values import define, frozen
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.images.pull_records.model import (
     ImageBefore,
@@ -61,7 +62,7 @@ MUST_AUTHENTICATE: Final = "mustAuthenticate"
 CHECK_FAILED: Final = "error"
 
 
-@attrs.frozen
+@frozen
 class IntentError(Exception):
     """The intent to pull an image could not be written down, so that the image must not be pulled."""
 
@@ -71,7 +72,7 @@ class IntentError(Exception):
         return f"failed to record image pull intent: {self.problem}"
 
 
-@attrs.define
+@define
 class Pull:
     """A pull that is going on. When neither method is called, its end is unknown."""
 

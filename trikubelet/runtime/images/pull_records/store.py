@@ -17,6 +17,7 @@ import attrs
 
 from trikubelet.api import APIObject, DecodeError, from_dict, to_dict
 from trikubelet.formats.digests import sha256
+from trikubelet.formats.values import frozen
 from trikubelet.runtime.images.pull_records.model import (
     API_VERSION,
     BEFORE,
@@ -41,7 +42,7 @@ _KINDS: Final[dict[type[APIObject], str]] = {PullIntent: INTENT, PulledRecord: R
 _Kind = TypeVar("_Kind", bound=PullIntent | PulledRecord | ImageBefore)
 
 
-@attrs.frozen
+@frozen
 class BrokenRecordError(Exception):
     """A file is not what it should be."""
 
