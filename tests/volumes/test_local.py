@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -479,6 +480,24 @@ def loops_on(path: Path) -> list[str]:
         if backing.read_text().strip() == str(path):
             found.append(backing.parent.parent.name)
     return found
+
+
+@pytest.mark.root
+async def test_a_loop_device_that_somebody_looks_at_is_unmapped_when_they_are_done(
+    tmp_path: Path, device: Path
+) -> None:
+    kind = make_kind(tmp_path / "root", Mounter())
+    asked = claimed(kind, local(device, volumeMode="Block"), block=True)
+    assert await kind.stage(asked) is None
+    await kind.set_up(asked)
+    [loop] = loops_on(tmp_path / "root/plugins/kubernetes.io~local-volume/volumeDevices/pv-1" / UID)
+    onlooker = os.open(f"/dev/{loop}", os.O_RDONLY)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(kind.tear_down, UID, "pv-1", block=True))
+        await trio.sleep(0.2)
+        os.close(onlooker)
+    await kind.unstage("", asked.spec)
+    assert mounts_below(tmp_path) == []
 
 
 @pytest.mark.root

@@ -92,7 +92,7 @@ class NodeView(LocalView):
             try:
                 await self._agent.runtime_client.checkpoint_container(container_id, str(location), timeout)
             except Exception as failure:  # noqa: BLE001 - raised to who asked, who may have gone
-                log.error("a container was not checkpointed", container_id=container_id, error=str(failure))
+                log.warning("a container was not checkpointed", container_id=container_id, error=str(failure))
                 failures.append(failure)
             done.set()
 

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import trio
+
 from trikubelet.formats.values import frozen
 from trikubelet.linux.mounter import Mounter
 from trikubelet.volumes import layout
@@ -25,6 +27,8 @@ from trikubelet.volumes.kinds.programs import run_program
 LOSETUP: Final = "losetup"
 DEADLINE: Final = 60.0
 """Seconds for losetup."""
+LET_GO_WITHIN: Final = 2.0
+"""Seconds for who has a loop device open."""
 BACKING_FILES: Final = "block/loop*/loop/backing_file"
 _FILE_MODE: Final = 0o640
 
@@ -67,7 +71,11 @@ class DeviceMapper:
         with as_volume_error(volume, f"cannot unmap {places.bound}"):
             while (loop := await self.disk.run(partial(self._loop_of, places.bound))) is not None:
                 await self._losetup(volume, "-d", loop)
-                if await self.disk.run(partial(self._loop_of, places.bound)) == loop:
+                # The kernel waits for whoever has it open, which may be a program that looks at all devices.
+                with trio.move_on_after(LET_GO_WITHIN) as patience:
+                    while await self.disk.run(partial(self._loop_of, places.bound)) == loop:  # noqa: ASYNC110
+                        await trio.sleep(LET_GO_WITHIN / 20)
+                if patience.cancelled_caught:
                     raise VolumeError(volume, f"loop device {loop} on {places.bound} is still used by somebody")
             await self.disk.run(partial(self._unbind, places))
 
