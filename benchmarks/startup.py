@@ -148,8 +148,8 @@ def main(json_file: Path | None, runs: int) -> None:
     )
     met = report(
         [
-            Result("resident memory of the idle agent with its keeper", "MiB", agent.resident + keeper.resident, 75),
-            Result("start to the first pod's process (median)", "s", median(first_pod), 1),
+            Result("resident memory of the idle agent with its keeper", "MiB", agent.resident + keeper.resident, 60),
+            Result("start to the first pod's process (median)", "s", median(first_pod), 0.45),
         ],
         json_file,
     )
