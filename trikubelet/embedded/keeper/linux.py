@@ -241,13 +241,9 @@ def _idle_child(flags: int) -> int:
     It shares this process's memory, which a fork would take 0.3 ms to copy and as long again to write to, and runs
     nothing but the C library's `sleep` on a stack of its own.
     """
-    end_of_stack = ctypes.addressof(_stack) + len(_stack)
-    return os.pidfd_open(
-        _checked(
-            _libc.clone(_libc.sleep, ctypes.c_void_p(end_of_stack), _CLONE_VM | flags | _SIGCHLD, _IDLE_SECONDS),
-            "clone",
-        )
-    )
+    end_of_stack = ctypes.c_void_p(ctypes.addressof(_stack) + len(_stack))
+    pid = _libc.clone(_libc.sleep, end_of_stack, _CLONE_VM | flags | _SIGCHLD, _IDLE_SECONDS)
+    return os.pidfd_open(_checked(pid, "clone"))
 
 
 def close_all_but(kept: Iterable[int]) -> None:
