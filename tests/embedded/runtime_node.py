@@ -229,8 +229,15 @@ def processes_with(marker: str) -> list[int]:
 
 def children_named(name: str, parent: int) -> list[int]:
     """Pids of a process's children that call themselves so."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == f"{name}\n"]
+    found = []
+    for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        try:
+            called = Path(f"/proc/{pid}/comm").read_text()
+        except FileNotFoundError:
+            continue
+        if called == f"{name}\n":
+            found.append(int(pid))
+    return found
 
 
 def descriptors(*pids: int) -> list[int]:

@@ -123,7 +123,8 @@ async def test_exec_carries_stdin_output_and_exit_code(node: Node, tmp_path: Pat
     async with cluster(node, tmp_path, websockets) as made:
         done = await made.kubectl("exec", "-i", "p", "--", "sh", "-c", "cat; echo oops >&2; exit 42", stdin=data)
     assert (done.returncode, done.stdout == data) == (42, True), done.stderr
-    assert done.stderr.startswith(b"oops\n")
+    # kubectl reads before it has its streams ready: on a busy machine it complains about the first, empty message.
+    assert b"oops" in done.stderr.splitlines()
 
 
 @TRANSPORT
