@@ -25,6 +25,7 @@ from tests.node_api.auth.people import authority
 from trikubelet.agent.node_view import NodeView
 from trikubelet.agent.server import AgentServer
 from trikubelet.config.kubelet_configuration import Authentication, KubeletConfiguration, X509Authentication
+from trikubelet.kube_client.certificates.self_signed import write_self_signed
 from trikubelet.kube_client.client import open_client
 from trikubelet.rpc.grpc.unix import connect_unix
 from trikubelet.sim import SimulatedRuntime
@@ -215,7 +216,8 @@ async def served(
         ) as node:
             view = NodeView(node.agent, started_at=sim.clock.now())
             await nursery.start(view.run)
-            server = OnFreePorts(node.agent, view)
+            write_self_signed(node.agent.options.root_dir / "pki", NODE, sim.clock.now())
+            server = await OnFreePorts.make(node.agent, view)
             await nursery.start(server.run)
             found = Served(node.agent, sim, source, node.targets, server, folder, api)
             pod = static_pod("web", nodeName=NODE)

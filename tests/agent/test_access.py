@@ -23,7 +23,8 @@ from trikubelet.config.kubelet_configuration import (
     WebhookAuthentication,
     X509Authentication,
 )
-from trikubelet.kube_client.certificates.serving import LOOK, self_signed
+from trikubelet.kube_client.certificates.serving import LOOK
+from trikubelet.kube_client.certificates.signing import self_signed
 from trikubelet.node_api.auth.client_ca import REREAD_SECONDS
 from trikubelet.node_api.node_api import Switches, node_api
 

@@ -231,7 +231,7 @@ def serves(gates: dict[str, bool]) -> KubeletConfiguration:
 async def test_a_gate_reaches_the_server(gate: str, look: Callable[[Any], bool], value: bool, tmp_path: Path) -> None:
     sim = SimulatedRuntime(seed=1)
     async with simulated_node(sim, folder=tmp_path, configuration=serves({gate: value})) as node:
-        server = AgentServer(node.agent, NodeView(node.agent, started_at=node.agent.clock.now()))
+        server = await AgentServer.make(node.agent, NodeView(node.agent, started_at=node.agent.clock.now()))
         assert look(server) is value
 
 

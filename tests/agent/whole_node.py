@@ -224,7 +224,7 @@ async def _serve(stage: Stage, *, task_status: trio.TaskStatus[OnFreePorts]) -> 
     agent = stage.agent
     assert agent.tracing is not None
     view = NodeView(agent, started_at=stage.sim.clock.now())
-    server = OnFreePorts(agent, view)
+    server = await OnFreePorts.make(agent, view)
     async with agent.tracing.exporter.running(), trio.open_nursery() as nursery:
         await nursery.start(view.run)
         await nursery.start(server.run)

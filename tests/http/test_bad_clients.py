@@ -21,7 +21,8 @@ from tests.conftest import NIGHTLY
 from tests.node_api.tls_peers import Shown, authority, client_context, client_stream, serving_pair
 from trikubelet.http.messages import AnyResponse, Request, Response, Takeover, UpgradeResponse
 from trikubelet.node_api.listeners import NODE_LIMITS, NodeListeners, Port
-from trikubelet.node_api.serving_tls import ServingTls, TlsSettings
+from trikubelet.node_api.serving_tls import ServingTls
+from trikubelet.node_api.tls_settings import TlsSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

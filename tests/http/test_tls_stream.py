@@ -26,7 +26,8 @@ from tests.node_api.tls_peers import (
     tls_pair,
 )
 from trikubelet.http.tls_stream import HandshakeError, PlainHttpError, TlsStream
-from trikubelet.node_api.serving_tls import TlsSettings, serving_context
+from trikubelet.node_api.serving_tls import serving_context
+from trikubelet.node_api.tls_settings import TlsSettings
 
 if TYPE_CHECKING:
     import trustme

@@ -15,7 +15,8 @@ from trikubelet.http.limits import Limits
 from trikubelet.http.messages import AnyResponse, Peer, Request, Response, StreamResponse, Takeover, UpgradeResponse
 from trikubelet.http.server import HttpServer
 from trikubelet.http.tls_stream import TlsStream
-from trikubelet.node_api.serving_tls import TlsSettings, serving_context
+from trikubelet.node_api.serving_tls import serving_context
+from trikubelet.node_api.tls_settings import TlsSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -117,7 +117,7 @@ class Certificate:
 class Leaf:
     """What is asked of a pair: the end of its certificate."""
 
-    not_valid_after_utc: datetime
+    not_after: datetime
 
     @property
     def leaf(self) -> Leaf:

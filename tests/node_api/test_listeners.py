@@ -16,7 +16,8 @@ from trikubelet.http.limits import Limits
 from trikubelet.http.messages import AnyResponse, Request, Response, StreamResponse, Takeover, UpgradeResponse, Writer
 from trikubelet.http.server import HttpServer
 from trikubelet.node_api.listeners import RETRY, NodeListeners, Port, PortError, node_ports, open_port
-from trikubelet.node_api.serving_tls import ServingTls, TlsSettings, TlsSettingsError
+from trikubelet.node_api.serving_tls import ServingTls
+from trikubelet.node_api.tls_settings import TlsSettings, TlsSettingsError
 
 if TYPE_CHECKING:
     import ssl

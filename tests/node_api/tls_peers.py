@@ -14,7 +14,8 @@ from OpenSSL import SSL
 
 from trikubelet.http.tls_stream import TlsStream
 from trikubelet.kube_client.certificates.store import CertifiedKey, certified_key
-from trikubelet.node_api.serving_tls import TlsSettings, serving_context
+from trikubelet.node_api.serving_tls import serving_context
+from trikubelet.node_api.tls_settings import TlsSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

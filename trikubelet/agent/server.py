@@ -8,14 +8,14 @@
     pod resources ROOT/pod-resources/kubelet.sock: what monitors of devices ask
 
 All have the same handlers (`node_api.node_api`); what they ask of the agent, they ask through `NodeView`. What is
-needed only for a port or a scrape (OpenSSL, the metrics library) is imported when first needed.
+needed only for a port, its first client or a scrape (the metrics library) is imported when first needed.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import trio
 
@@ -34,6 +34,7 @@ from trikubelet.node_api.handlers.streams import StreamHandlers
 from trikubelet.node_api.listeners import NodeListeners, Port, node_ports
 from trikubelet.node_api.local_api import local_api
 from trikubelet.node_api.node_api import Parts, Switches, node_api, read_only_api
+from trikubelet.node_api.tls_settings import TlsSettingsError
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 
@@ -61,23 +62,26 @@ class ServerError(Exception):
 
 
 class AgentServer:
-    """Everything that an agent serves. `run` it; it may be started before the agent, and says then what it knows.
+    """Everything that an agent serves. `run` it; it may be started before the agent, and says then what it knows."""
 
-    Raises ServerError for a configuration with which nothing can be served.
-    """
-
-    def __init__(self, agent: Agent, view: NodeView, *, client_certificate: CertificateManager | None = None) -> None:
-        """`client_certificate` renews what the node shows to the API server; only its metrics are of interest here."""
+    def __init__(
+        self,
+        agent: Agent,
+        view: NodeView,
+        auth: NodeAuth | None,
+        certificate: ServingCertificate | None,
+        client_certificate: CertificateManager | None,
+    ) -> None:
+        """Not for callers: see `make`."""
         self._agent = agent
         self._view = view
+        self._auth = auth
+        self._certificate = certificate
         self._client_certificate = client_certificate
-        self._requested_certificate: CertificateManager | None = None
         self._configuration = agent.options.configuration
         self._requests = RequestCounts()
         self._health = HealthChecks(self._health_checks)
         self._metrics: AgentMetrics | None = None
-        self._auth = self._make_auth()
-        self._certificate = None if self._auth is None else self._make_certificate()
         self._parts = Parts(
             streams=StreamHandlers(
                 view,
@@ -100,6 +104,25 @@ class AgentServer:
             claims=agent.claims.manager or NO_PROVIDER,
         )
         self._pod_resources = PodResourcesServer(agent.pods, listed_pods(agent), providers)
+
+    @classmethod
+    async def make(cls, agent: Agent, view: NodeView, *, client_certificate: CertificateManager | None = None) -> Self:
+        """`client_certificate` renews what the node shows to the API server; only its metrics are of interest here.
+
+        Raises ServerError for a configuration with which nothing can be served.
+        """
+        auth = _make_auth(agent)
+        certificate = None if auth is None else await _make_certificate(agent)
+        return cls(agent, view, auth, certificate, client_certificate)
+
+    @property
+    def _requested_certificate(self) -> CertificateManager | None:
+        """The serving certificate, where the API server signs it."""
+        if self._certificate is None:
+            return None
+        from trikubelet.kube_client.certificates.rotation import CertificateManager
+
+        return self._certificate if isinstance(self._certificate, CertificateManager) else None
 
     @property
     def addresses(self) -> Mapping[str, tuple[str, int]]:
@@ -134,52 +157,6 @@ class AgentServer:
             nursery.start_soon(self._local.shutdown, SHUTDOWN_GRACE)
             nursery.start_soon(self._listeners.shutdown, SHUTDOWN_GRACE)
 
-    def _make_auth(self) -> NodeAuth | None:
-        """None when the node's port is not to be served, or cannot be: it lets no request in without authentication."""
-        if not self._configuration.enable_server:
-            return None
-        agent = self._agent
-        client = None if agent.cluster is None else agent.cluster.client
-        try:
-            if client is None and not self._configuration.authentication.x509.client_ca_file:
-                check_without_api_server(self._configuration)
-            from trikubelet.node_api.auth.build import build_auth  # with OpenSSL, which an agent without a port spares
-
-            return build_auth(self._configuration, client, agent.options.node_name, clock=agent.clock)
-        except NoApiServerError as error:
-            # The kubelet's defaults need a cluster. An agent without one is no error, and needs no port.
-            log.info("the node's port is not served", why=str(error))
-            return None
-        except AuthConfigurationError as error:
-            raise ServerError(str(error)) from error
-
-    def _make_certificate(self) -> ServingCertificate:
-        from trikubelet.kube_client.certificates.serving import WatchedPair, self_signed_files, serving_manager
-        from trikubelet.kube_client.certificates.store import CertificateError
-
-        agent, configuration = self._agent, self._configuration
-        options = agent.options
-        folder = options.root_dir / "pki" if options.cluster is None else options.cluster.cert_dir
-        try:
-            if configuration.server_tls_bootstrap and agent.cluster is not None:
-                node = agent.node
-                manager = serving_manager(
-                    agent.cluster.client,
-                    options.node_name,
-                    folder,
-                    lambda: node.cached().status.addresses,
-                    names_suffice=configuration.enabled("AllowDNSOnlyNodeCSR"),
-                    clock=agent.clock,
-                )
-                self._requested_certificate = manager
-                return manager
-            files = Path(configuration.tls_cert_file), Path(configuration.tls_private_key_file)
-            if not configuration.tls_cert_file:
-                files = self_signed_files(folder, options.node_name, agent.clock.now())
-            return WatchedPair(*files, watches=configuration.enabled("ReloadKubeletServerCertificateFile"))
-        except (CertificateError, OSError) as error:
-            raise ServerError(f"the serving certificate cannot be used: {error}") from error
-
     def _ports(self) -> Sequence[Port]:
         agent, view, auth = self._agent, self._view, self._auth
         routes = node_api(view, self._parts, Switches.of(self._configuration), agent.clock)
@@ -199,7 +176,7 @@ class AgentServer:
                 certificate=self._certificate,
                 client_authorities=self._client_authorities(),
             )
-        except ValueError as error:  # TlsSettingsError, whose module imports OpenSSL
+        except TlsSettingsError as error:
             raise ServerError(str(error)) from error
         return ports
 
@@ -268,6 +245,52 @@ def listed_pods(agent: Agent) -> Callable[[], Sequence[Pod]]:
     """Which pods the pod resources API lists."""
     active_only = agent.options.configuration.enabled("KubeletPodResourcesListUseActivePods")
     return agent.desired.active if active_only else agent.pods.pods
+
+
+def _make_auth(agent: Agent) -> NodeAuth | None:
+    """None when the node's port is not to be served, or cannot be: it lets no request in without authentication."""
+    configuration = agent.options.configuration
+    if not configuration.enable_server:
+        return None
+    client = None if agent.cluster is None else agent.cluster.client
+    try:
+        if client is None and not configuration.authentication.x509.client_ca_file:
+            check_without_api_server(configuration)
+        from trikubelet.node_api.auth.build import build_auth  # an agent without a port spares it
+
+        return build_auth(configuration, client, agent.options.node_name, clock=agent.clock)
+    except NoApiServerError as error:
+        # The kubelet's defaults need a cluster. An agent without one is no error, and needs no port.
+        log.info("the node's port is not served", why=str(error))
+        return None
+    except AuthConfigurationError as error:
+        raise ServerError(str(error)) from error
+
+
+async def _make_certificate(agent: Agent) -> ServingCertificate:
+    from trikubelet.kube_client.certificates.self_signed import self_signed_files
+    from trikubelet.kube_client.certificates.serving import WatchedPair, serving_manager
+    from trikubelet.kube_client.certificates.store import CertificateError
+
+    options, node = agent.options, agent.node
+    configuration = options.configuration
+    folder = options.root_dir / "pki" if options.cluster is None else options.cluster.cert_dir
+    try:
+        if configuration.server_tls_bootstrap and agent.cluster is not None:
+            return serving_manager(
+                agent.cluster.client,
+                options.node_name,
+                folder,
+                lambda: node.cached().status.addresses,
+                names_suffice=configuration.enabled("AllowDNSOnlyNodeCSR"),
+                clock=agent.clock,
+            )
+        files = Path(configuration.tls_cert_file), Path(configuration.tls_private_key_file)
+        if not configuration.tls_cert_file:
+            files = await self_signed_files(folder, options.node_name, agent.clock.now())
+        return WatchedPair(*files, watches=configuration.enabled("ReloadKubeletServerCertificateFile"))
+    except (CertificateError, OSError) as error:
+        raise ServerError(f"the serving certificate cannot be used: {error}") from error
 
 
 def told_authorities(authorities: ClientCA, *, follow: bool) -> Callable[[], bytes]:

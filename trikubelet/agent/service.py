@@ -93,7 +93,7 @@ async def serve(
             again = "leaves pods running" if options.drains else "ends at once"
             nursery.start_soon(supervise, show_ending, ending.asked, ending.progress, terminal, again)
         await nursery.start(view.run)
-        server = _server(agent, view, None if cluster is None else cluster.certificate)
+        server = await _server(agent, view, None if cluster is None else cluster.certificate)
         await nursery.start(server.run)
         set_kernel(options.configuration)
         if options.configuration.make_iptables_util_chains:
@@ -185,10 +185,10 @@ def _runs(agent: Agent, pod: Pod) -> bool:
     return status is not None and not nothing_runs(status)
 
 
-def _server(agent: Agent, view: NodeView, client_certificate: CertificateManager | None) -> AgentServer:
+async def _server(agent: Agent, view: NodeView, client_certificate: CertificateManager | None) -> AgentServer:
     """Raises StartError when it cannot be served what the options say."""
     try:
-        return AgentServer(agent, view, client_certificate=client_certificate)
+        return await AgentServer.make(agent, view, client_certificate=client_certificate)
     except ServerError as error:
         raise StartError(str(error)) from error
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trikubelet.formats.values import frozen
+from trikubelet.kube_client.certificates.reading import read_certificates
 from trikubelet.kube_client.errors import CredentialsError
 from trikubelet.kube_client.exec_plugin import ExecCredential, ExecPluginError, exec_info, run_exec_plugin
 from trikubelet.kube_client.tls import KeyPair, TlsError, client_context
@@ -354,10 +355,8 @@ class _Plugin:
 
 def _expiry(pair: KeyPair) -> datetime | None:
     """The first end in a chain of certificates; None when it is unknown."""
-    from cryptography import x509
-
     try:
-        return min(part.not_valid_after_utc for part in x509.load_pem_x509_certificates(pair.certificate))
+        return min(part.not_after for part in read_certificates(pair.certificate))
     except ValueError:
         return None
 

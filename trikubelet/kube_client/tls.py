@@ -75,25 +75,23 @@ def _trust(context: ssl.SSLContext, authority: bytes | None) -> None:
         # What stands between the blocks is for people, in any encoding.
         context.load_verify_locations(cadata=authority.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError) as error:
-        raise TlsError(
-            f"unable to load root certificates: failed to parse certificate: {_error_text(error)}"
-        ) from error
+        raise TlsError(f"unable to load root certificates: failed to parse certificate: {error_text(error)}") from error
 
 
 def _identify(context: ssl.SSLContext, pair: KeyPair) -> None:
     for what, pem in (("certificate", pair.certificate), ("key", pair.key)):
         if _BEGIN not in pem:
             raise TlsError(f"failed to find any PEM data in {what} input")
-    with _MemoryFile(pair.certificate) as certificate, _MemoryFile(pair.key) as key:
+    with MemoryFile(pair.certificate) as certificate, MemoryFile(pair.key) as key:
         try:
             # A password is given so that nobody is asked for one on a terminal.
             context.load_cert_chain(certificate.path, key.path, password="")
         except (ssl.SSLError, ValueError) as error:
-            raise TlsError(f"the client certificate and its key cannot be used: {_error_text(error)}") from error
+            raise TlsError(f"the client certificate and its key cannot be used: {error_text(error)}") from error
 
 
-class _MemoryFile:
-    """A file without a name."""
+class MemoryFile:
+    """A file without a name, in memory; its path while it is open."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -103,7 +101,7 @@ class _MemoryFile:
     def path(self) -> str:
         return f"/proc/self/fd/{self._descriptor}"
 
-    def __enter__(self) -> _MemoryFile:
+    def __enter__(self) -> MemoryFile:
         self._descriptor = os.memfd_create("trikubelet-pem", os.MFD_CLOEXEC)
         with os.fdopen(os.dup(self._descriptor), "wb") as file:
             file.write(self._content)
@@ -113,7 +111,8 @@ class _MemoryFile:
         os.close(self._descriptor)
 
 
-def _error_text(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
+    """Why OpenSSL did not take something, in words."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.replace("_", " ").lower()
     return str(error)
@@ -127,7 +126,7 @@ def handshake_problem(error: BaseException) -> str:
         if isinstance(cause, ssl.SSLError):
             if cause.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
                 return "tls: first record does not look like a TLS handshake: is it an http server?"
-            return f"tls: {_error_text(cause)}"
+            return f"tls: {error_text(cause)}"
         if isinstance(cause, OSError) and cause.errno:
             return os.strerror(cause.errno).lower()
     return "tls: the connection was closed during the handshake"

@@ -60,4 +60,4 @@ def _time_left(pair: CertifiedKey | None, now: datetime) -> float:
     """Seconds."""
     if pair is None:
         return math.inf
-    return float(math.trunc((pair.leaf.not_valid_after_utc - now).total_seconds()))
+    return float(math.trunc((pair.leaf.not_after - now).total_seconds()))

@@ -19,6 +19,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -29,6 +30,7 @@ from trikubelet.formats.values import frozen
 from trikubelet.http.limits import Limits
 from trikubelet.http.messages import Handler, Peer
 from trikubelet.http.server import HttpServer, HttpStatistics
+from trikubelet.node_api.tls_settings import TlsSettings, read_tls_settings
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from trikubelet.config.kubelet_configuration import KubeletConfiguration
     from trikubelet.kube_client.certificates.serving import ServingCertificate
+    from trikubelet.node_api.serving_tls import ServingTls
 
 log = get_logger("http")
 
@@ -58,8 +61,7 @@ _NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPRO
 
 
 Secure = Callable[[trio.abc.Stream, str], Awaitable[tuple[trio.abc.Stream, Peer] | None]]
-"""`ServingTls.begin`: a connection and its address become TLS. (By its type only: OpenSSL is not loaded without
-need.)"""
+"""`ServingTls.begin`: a connection and its address become TLS."""
 
 
 class PortError(Exception):
@@ -100,16 +102,12 @@ def node_ports(
     Somebody else runs `certificate`; None: the node's port is not served. `client_authorities` gives the PEM bundle of
     `clientCAFile` as it is now; empty: clients are not asked for certificates.
 
-    Raises `serving_tls.TlsSettingsError`.
+    Raises TlsSettingsError.
     """
     ports: list[Port] = []
     if configuration.enable_server and certificate is not None:
-        from trikubelet.node_api.serving_tls import ServingTls, read_tls_settings
-
-        tls = ServingTls(read_tls_settings(configuration), certificate, client_authorities)
-        port = Port(
-            name="node", address=configuration.address, number=configuration.port, handler=node, secure=tls.begin
-        )
+        secure = _secured(read_tls_settings(configuration), certificate, client_authorities)
+        port = Port(name="node", address=configuration.address, number=configuration.port, handler=node, secure=secure)
         ports.append(port)
     if configuration.read_only_port:
         port = Port(
@@ -133,6 +131,25 @@ def node_ports(
         )
         ports.append(port)
     return tuple(ports)
+
+
+def _secured(settings: TlsSettings, certificate: ServingCertificate, client_authorities: Callable[[], bytes]) -> Secure:
+    """Has OpenSSL imported with the first client, or at once to check what it is asked to do."""
+    if settings != TlsSettings():
+        from trikubelet.node_api.serving_tls import check_settings
+
+        check_settings(settings)
+    tls: ServingTls | None = None
+
+    async def begin(transport: trio.abc.Stream, address: str) -> tuple[trio.abc.Stream, Peer] | None:
+        nonlocal tls
+        if tls is None:
+            # Takes a tenth of a second, in which others want to be served.
+            module = await trio.to_thread.run_sync(import_module, "trikubelet.node_api.serving_tls")
+            tls = module.ServingTls(settings, certificate, client_authorities)
+        return await tls.begin(transport, address)
+
+    return begin
 
 
 class NodeListeners:

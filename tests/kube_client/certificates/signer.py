@@ -15,13 +15,14 @@ from trikubelet.api import (
     CertificateSigningRequestCondition,
     CertificateSigningRequestStatus,
 )
-from trikubelet.kube_client.certificates.requests import Wanted, key_pem, new_key, signing_request, subject
+from trikubelet.kube_client.certificates.requests import Wanted
+from trikubelet.kube_client.certificates.signing import key_pem, new_key, signing_request, subject
 from trikubelet.kube_client.types import SIGNING_REQUESTS
 
 if TYPE_CHECKING:
     from tests.kube_client.scripted_client import ScriptedClient
     from trikubelet.clock import WallClock
-    from trikubelet.kube_client.certificates.store import PrivateKey
+    from trikubelet.kube_client.certificates.signing import PrivateKey
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 NODE = Wanted("system:node:n1", ("system:nodes",))

@@ -26,19 +26,15 @@ from trikubelet.kube_client.certificates.requests import (
     SigningError,
     Submitted,
     Wanted,
-    digested_name,
-    incompatibility,
-    new_key,
     request_certificate,
-    signing_request,
-    usages,
     wait_for_certificate,
 )
+from trikubelet.kube_client.certificates.signing import digested_name, incompatibility, new_key, signing_request, usages
 from trikubelet.kube_client.errors import ApiStatusError
 from trikubelet.kube_client.types import SIGNING_REQUESTS
 
 if TYPE_CHECKING:
-    from trikubelet.kube_client.certificates.store import PrivateKey
+    from trikubelet.kube_client.certificates.signing import PrivateKey
 
 KEY = new_key()
 RSA_KEY = rsa.generate_private_key(65537, 2048)

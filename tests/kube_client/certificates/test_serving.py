@@ -17,14 +17,14 @@ from tests.kube_client.scripted_client import ScriptedClient
 from trikubelet.api import NodeAddress
 from trikubelet.clock import TrioClock
 from trikubelet.kube_client.certificates.requests import wanted_for_node
+from trikubelet.kube_client.certificates.self_signed import self_signed_files, write_self_signed
 from trikubelet.kube_client.certificates.serving import (
     WatchedPair,
     names_and_addresses,
-    self_signed,
-    self_signed_files,
     serving_manager,
     wanted_for_serving,
 )
+from trikubelet.kube_client.certificates.signing import self_signed
 from trikubelet.kube_client.certificates.store import CertificateError, certified_key, load_files
 from trikubelet.kube_client.types import SIGNING_REQUESTS
 
@@ -107,8 +107,7 @@ async def test_a_serving_certificate_is_asked_for_when_there_are_addresses_and_a
     await trio.sleep(1)
     current = manager.current
     assert current is not None
-    names = current.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert {str(ip) for ip in names.get_values_for_type(x509.IPAddress)} == {"10.0.0.1", "203.0.113.7"}
+    assert current.leaf.ip_addresses == {"10.0.0.1", "203.0.113.7"}
 
 
 @pytest.mark.parametrize("host", ["n1.example.com", "10.0.0.1"])
@@ -130,23 +129,29 @@ def test_a_self_signed_certificate_is_for_the_host_and_a_year(host: str) -> None
     assert held.expired(EPOCH + timedelta(days=366))
 
 
-def test_self_signed_files_are_made_once(tmp_path: Path) -> None:
+async def test_self_signed_files_are_made_once(tmp_path: Path) -> None:
     folder = tmp_path / "pki"
-    files = self_signed_files(folder, "n1", EPOCH)
+    files = await self_signed_files(folder, "n1", EPOCH)
     assert files == (folder / "kubelet.crt", folder / "kubelet.key")
     assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o644, 0o600]
     before = load_files(*files).pair
-    assert load_files(*self_signed_files(folder, "n2", EPOCH)).pair == before
+    assert load_files(*await self_signed_files(folder, "n2", EPOCH)).pair == before
 
 
 @pytest.mark.parametrize("lost", ["kubelet.crt", "kubelet.key"])
-def test_half_a_pair_is_an_error_and_stays(tmp_path: Path, lost: str) -> None:
-    self_signed_files(tmp_path, "n1", EPOCH)
+async def test_half_a_pair_is_an_error_and_stays(tmp_path: Path, lost: str) -> None:
+    write_self_signed(tmp_path, "n1", EPOCH)
     (tmp_path / lost).unlink()
     with pytest.raises(
         CertificateError, match=f"error reading .*{lost}, certificate and key must be supplied as a pair"
     ):
-        self_signed_files(tmp_path, "n1", EPOCH)
+        await self_signed_files(tmp_path, "n1", EPOCH)
+
+
+async def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pki").write_text("in the way")
+    with pytest.raises(CertificateError, match="pki"):
+        await self_signed_files(tmp_path / "pki", "n1", EPOCH)
 
 
 class Files:

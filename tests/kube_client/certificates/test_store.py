@@ -12,18 +12,18 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 
 from tests.kube_client.certificates.signer import EPOCH, Signer
-from trikubelet.kube_client.certificates.requests import key_pem, new_key
+from trikubelet.kube_client.certificates.signing import key_pem, load_key, new_key
 from trikubelet.kube_client.certificates.store import (
     CertificateError,
     CertificateStore,
     NoPairError,
     certified_key,
     load_files,
-    load_key,
 )
+from trikubelet.kube_client.tls import KeyPair
 
 if TYPE_CHECKING:
-    from trikubelet.kube_client.certificates import store as store_module
+    from trikubelet.kube_client.certificates.signing import PrivateKey
 
 SIGNER = Signer()
 
@@ -183,9 +183,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "key", [rsa.generate_private_key(65537, 2048), ed25519.Ed25519PrivateKey.generate(), new_key()]
 )
-def test_keys_of_other_kinds_are_read_too(key: store_module.PrivateKey) -> None:
+def test_keys_of_other_kinds_are_read_too(key: PrivateKey) -> None:
     certificate, pem = SIGNER.pair(key=key)
-    assert type(certified_key(certificate, pem).key) is type(key)
+    assert certified_key(certificate, pem).pair == KeyPair(certificate, pem)
     assert type(load_key(pem)) is type(key)
 
 

@@ -21,24 +21,19 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
-from cryptography import x509
 
 from trikubelet.formats.values import define, frozen
+from trikubelet.kube_client.certificates.reading import read_certificates
 from trikubelet.kube_client.certificates.requests import (
     CLIENT_AUTH,
     CLIENT_SIGNER,
     SigningError,
-    digested_name,
-    key_pem,
-    new_key,
     request_certificate,
-    signing_request,
-    usages,
     wait_for_certificate,
     wanted_for_node,
 )
 from trikubelet.kube_client.certificates.rotation import RETRIES, CertificateManager
-from trikubelet.kube_client.certificates.store import CertificateError, CertificateStore, load_files, load_key
+from trikubelet.kube_client.certificates.store import CertificateError, CertificateStore, load_files
 from trikubelet.kube_client.errors import ApiError
 from trikubelet.kube_client.kubeconfig import (
     ClusterAccess,
@@ -58,7 +53,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from trikubelet.clock import WallClock
-    from trikubelet.kube_client.certificates.store import CertifiedKey, PrivateKey
+    from trikubelet.kube_client.certificates.signing import PrivateKey
+    from trikubelet.kube_client.certificates.store import CertifiedKey
     from trikubelet.kube_client.types import ApiClient
 
     OpenClient = Callable[[ClusterAccess], AbstractAsyncContextManager[ApiClient]]
@@ -184,12 +180,12 @@ def invalid_because(kubeconfig: Path, now: datetime) -> str:
         if pair is None:
             return f"{kubeconfig} has no client certificate"
         client_context(authority, pair, insecure=access.tls.insecure)
-        chain = x509.load_pem_x509_certificates(pair.certificate)
+        chain = read_certificates(pair.certificate)
     except (KubeconfigError, TlsError, OSError, ValueError) as error:
         return f"unable to use the existing {kubeconfig}: {error}"
     for certificate in chain:
-        if now > certificate.not_valid_after_utc:
-            end = certificate.not_valid_after_utc
+        if now > certificate.not_after:
+            end = certificate.not_after
             return f"part of the existing bootstrap client certificate in {kubeconfig} is expired: {end}"
     return ""
 
@@ -303,6 +299,8 @@ class _Bootstrap:
                 return
 
     async def once(self) -> None:
+        from trikubelet.kube_client.certificates.signing import digested_name, signing_request, usages
+
         key, pem = await trio.to_thread.run_sync(self._key)
         wanted = wanted_for_node(self.options.node_name)
         used_for = usages(key, CLIENT_AUTH)
@@ -327,12 +325,14 @@ class _Bootstrap:
 
     def _key(self) -> tuple[PrivateKey, bytes]:
         """The key of the store's pair, or of the last attempt, or a new one, which is kept for the next attempt."""
+        from trikubelet.kube_client.certificates.signing import key_pem, load_key, new_key
+
         try:
             stored = self.store.current()
         except CertificateError:
             pass
         else:
-            return stored.key, stored.pair.key
+            return load_key(stored.pair.key), stored.pair.key
         path = self.options.certificates / KEY_FILE
         if path.exists():
             pem = path.read_bytes()

@@ -8,18 +8,9 @@ again until the caller's time is over.
 
 from __future__ import annotations
 
-import ipaddress
-from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING, Final
 
 import trio
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-from cryptography.hazmat.primitives.hashes import SHA256, SHA512_256, Hash
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-from cryptography.x509.oid import NameOID
 
 from trikubelet.api import CertificateSigningRequest, CertificateSigningRequestSpec, ObjectMeta
 from trikubelet.backoff import Backoff
@@ -32,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from trikubelet.kube_client.certificates.store import PrivateKey
+    from trikubelet.kube_client.certificates.signing import PrivateKey
     from trikubelet.kube_client.types import ApiClient
 
 log = get_logger("certificates")
@@ -40,8 +31,6 @@ log = get_logger("certificates")
 CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client-kubelet"
 SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
 ORGANIZATION: Final = "system:nodes"
-DIGITAL_SIGNATURE: Final = "digital signature"
-KEY_ENCIPHERMENT: Final = "key encipherment"
 CLIENT_AUTH: Final = "client auth"
 SERVER_AUTH: Final = "server auth"
 WATCH_TIMEOUT: Final = 300.0
@@ -82,58 +71,6 @@ class Submitted:
     uid: str
 
 
-def new_key() -> ec.EllipticCurvePrivateKey:
-    return ec.generate_private_key(ec.SECP256R1())
-
-
-def key_pem(key: PrivateKey) -> bytes:
-    """As client-go writes keys, when there is such a form: `EC PRIVATE KEY`."""
-    form = PrivateFormat.PKCS8 if isinstance(key, ed25519.Ed25519PrivateKey) else PrivateFormat.TraditionalOpenSSL
-    return key.private_bytes(Encoding.PEM, form, NoEncryption())
-
-
-def signing_request(key: PrivateKey, wanted: Wanted) -> bytes:
-    """The request in PEM, signed with the key."""
-    builder = x509.CertificateSigningRequestBuilder().subject_name(subject(wanted))
-    names = alternative_names(wanted.dns_names, wanted.ip_addresses)
-    if names is not None:
-        builder = builder.add_extension(names, critical=False)
-    algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else SHA256()
-    return builder.sign(key, algorithm).public_bytes(Encoding.PEM)
-
-
-def subject(wanted: Wanted) -> x509.Name:
-    parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in wanted.organizations]
-    return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, wanted.common_name)])
-
-
-def alternative_names(dns_names: Sequence[str], ip_addresses: Sequence[str]) -> x509.SubjectAlternativeName | None:
-    names: list[x509.GeneralName] = [x509.DNSName(name) for name in dns_names]
-    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in ip_addresses]
-    return x509.SubjectAlternativeName(names) if names else None
-
-
-def usages(key: PrivateKey, purpose: str) -> tuple[str, ...]:
-    """What a certificate for the key may be used for; signers insist on exactly this set."""
-    if isinstance(key, rsa.RSAPrivateKey):
-        return (DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, purpose)
-    return (DIGITAL_SIGNATURE, purpose)
-
-
-def digested_name(key: PrivateKey, wanted: Wanted, used_for: Sequence[str]) -> str:
-    """A name that the same request for the same key has after a restart too (kubelet: `digestedName`)."""
-    public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    parts = [public, *(text.encode() for text in (wanted.common_name, *wanted.organizations, *used_for))]
-    digest = Hash(SHA512_256())
-    for part in parts:
-        digest.update(_base64(part) + b"|")
-    return f"node-csr-{_base64(digest.finalize()).decode()}"
-
-
-def _base64(data: bytes) -> bytes:
-    return urlsafe_b64encode(data).rstrip(b"=")
-
-
 async def request_certificate(
     client: ApiClient,
     signer: str,
@@ -157,6 +94,8 @@ async def request_certificate(
     except ApiStatusError as error:
         if not (name and error.already_exists):
             raise
+        from trikubelet.kube_client.certificates.signing import incompatibility
+
         made = await client.get(SIGNING_REQUESTS, name)
         problem = incompatibility(made, wanted, key, now)
         if problem:
@@ -165,61 +104,6 @@ async def request_certificate(
     else:
         log.info("certificate signing request created", csr=made.metadata.name, signer=signer)
     return Submitted(made.metadata.name, made.metadata.uid)
-
-
-def incompatibility(
-    found: CertificateSigningRequest, wanted: CertificateSigningRequest, key: PrivateKey, now: datetime
-) -> str:
-    """Why a request that was found cannot stand for the wanted one; empty when it can."""
-    new = _parsed(found.spec.request)
-    if new is None:
-        return "unable to parse new csr: PEM block type must be CERTIFICATE REQUEST"
-    original = _parsed(wanted.spec.request)
-    if original is None:
-        return "unable to parse original csr: PEM block type must be CERTIFICATE REQUEST"
-    if new.subject != original.subject:
-        return f"csr subjects differ: new: {new.subject.rfc4514_string()}, orig: {original.subject.rfc4514_string()}"
-    signers = (found.spec.signer_name, wanted.spec.signer_name)
-    if all(signers) and signers[0] != signers[1]:
-        return f'csr signerNames differ: new "{signers[0]}", orig: "{signers[1]}"'
-    if not _signed_by(new, key):
-        return "error validating signature new CSR against old key: it was made with another key"
-    if found.status.certificate:
-        try:
-            chain = x509.load_pem_x509_certificates(found.status.certificate)
-        except ValueError as error:
-            return f"error parsing signed certificate for CSR: {error}"
-        for certificate in chain:
-            if now > certificate.not_valid_after_utc:
-                return f"one of the certificates for the CSR has expired: {certificate.not_valid_after_utc}"
-    return ""
-
-
-def _parsed(pem: bytes) -> x509.CertificateSigningRequest | None:
-    if b"-----BEGIN CERTIFICATE REQUEST-----" not in pem:
-        return None
-    try:
-        return x509.load_pem_x509_csr(pem)
-    except ValueError:
-        return None
-
-
-def _signed_by(request: x509.CertificateSigningRequest, key: PrivateKey) -> bool:
-    """Whether the request's signature was made with the key, whatever key the request names."""
-    public, signed, signature = key.public_key(), request.tbs_certrequest_bytes, request.signature
-    try:
-        algorithm = request.signature_hash_algorithm
-        if isinstance(public, ed25519.Ed25519PublicKey):
-            public.verify(signature, signed)
-        elif algorithm is None:
-            return False
-        elif isinstance(public, rsa.RSAPublicKey):
-            public.verify(signature, signed, PKCS1v15(), algorithm)
-        else:
-            public.verify(signature, signed, ec.ECDSA(algorithm))
-    except (InvalidSignature, UnsupportedAlgorithm):
-        return False
-    return True
 
 
 async def wait_for_certificate(client: ApiClient, submitted: Submitted) -> bytes:

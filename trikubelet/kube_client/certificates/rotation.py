@@ -11,26 +11,18 @@ week notices.
 
 from __future__ import annotations
 
-import ipaddress
 import random
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import trio
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
 from trikubelet.formats.values import frozen
 from trikubelet.kube_client.certificates.requests import (
     SigningError,
-    Wanted,
-    key_pem,
-    new_key,
     request_certificate,
-    signing_request,
-    usages,
     wait_for_certificate,
 )
 from trikubelet.kube_client.certificates.store import CertificateError, CertifiedKey, NoPairError, certified_key
@@ -44,6 +36,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from trikubelet.clock import WallClock
+    from trikubelet.kube_client.certificates.reading import Certificate
+    from trikubelet.kube_client.certificates.requests import Wanted
     from trikubelet.kube_client.certificates.store import CertificateStore
     from trikubelet.kube_client.tls import KeyPair
     from trikubelet.kube_client.types import ApiClient
@@ -71,34 +65,19 @@ def rotation_time(not_before: datetime, not_after: datetime, chance: float) -> d
     return not_before + (not_after - not_before) * (0.7 + 0.2 * chance)
 
 
-def missing(certificate: x509.Certificate, wanted: Wanted) -> str:
+def missing(certificate: Certificate, wanted: Wanted) -> str:
     """What a certificate does not say that is wanted, empty when it says all of it. It may say more."""
-    if wanted.common_name not in (_subject(certificate, NameOID.COMMON_NAME) or {""}):
+    if wanted.common_name not in (certificate.common_names or {""}):
         return f"CN {wanted.common_name}"
     for what, wished, got in (
-        ("organizations", wanted.organizations, _subject(certificate, NameOID.ORGANIZATION_NAME)),
-        ("DNS names", wanted.dns_names, set(_alternative(certificate).get_values_for_type(x509.DNSName))),
-        ("IP addresses", wanted.ip_addresses, _addresses(certificate)),
+        ("organizations", wanted.organizations, certificate.organizations),
+        ("DNS names", wanted.dns_names, certificate.dns_names),
+        ("IP addresses", wanted.ip_addresses, certificate.ip_addresses),
     ):
         absent = sorted(set(wished) - got)
         if absent:
             return f"{what} {', '.join(absent)}"
     return ""
-
-
-def _subject(certificate: x509.Certificate, part: x509.ObjectIdentifier) -> set[str]:
-    return {str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(part)}
-
-
-def _alternative(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return x509.SubjectAlternativeName([])
-
-
-def _addresses(certificate: x509.Certificate) -> set[str]:
-    return {str(ipaddress.ip_address(str(ip))) for ip in _alternative(certificate).get_values_for_type(x509.IPAddress)}
 
 
 @frozen
@@ -202,7 +181,7 @@ class CertificateManager:
         if lack:
             log.info("the certificate does not say what is wanted, renewing it", missing=lack, signer=self._signer)
             return now
-        return rotation_time(held.leaf.not_valid_before_utc, held.leaf.not_valid_after_utc, chance)
+        return rotation_time(held.leaf.not_before, held.leaf.not_after, chance)
 
     def _unsatisfied(self) -> str:
         wanted = self._wanted()
@@ -230,6 +209,9 @@ class CertificateManager:
 
     async def _ask(self, wanted: Wanted) -> CertifiedKey | None:
         """One request and its answer; None when meanwhile something else was wanted."""
+        # Large, and wanted a few times a year.
+        from trikubelet.kube_client.certificates.signing import key_pem, new_key, signing_request, usages
+
         key = new_key()
         request, used_for = signing_request(key, wanted), usages(key, self._purpose)
         with trio.CancelScope() as self._asking:
@@ -251,11 +233,11 @@ class CertificateManager:
 
     def _use(self, held: CertifiedKey) -> None:
         if self._held is not None:
-            self.ages.observe((self._clock.now() - self._held.leaf.not_valid_before_utc).total_seconds())
+            self.ages.observe((self._clock.now() - self._held.leaf.not_before).total_seconds())
         self._held = held
         self._renewed += 1
         self._problem = ""
-        log.info("new certificate", signer=self._signer, expires=held.leaf.not_valid_after_utc.isoformat())
+        log.info("new certificate", signer=self._signer, expires=held.leaf.not_after.isoformat())
         for listener in self._listeners:
             listener()
 
@@ -265,7 +247,7 @@ class CertificateManager:
                 log.error(
                     "the certificate has expired and there is no new one",
                     signer=self._signer,
-                    expired=self._held.leaf.not_valid_after_utc.isoformat(),
+                    expired=self._held.leaf.not_after.isoformat(),
                     problem=self._problem or ("" if self._asking is None else "nobody has approved its request yet"),
                 )
             await trio.sleep(LOOK)

@@ -2,7 +2,7 @@
 
     tlsCertFile, tlsPrivateKeyFile    files that somebody else keeps current: `WatchedPair`
     serverTLSBootstrap                asked for at the API server, for the node's addresses: `serving_manager`
-    neither                           made by the node itself, once: `self_signed_files`, read by a `WatchedPair`
+    neither                           made by the node itself, once (`self_signed.py`), read by a `WatchedPair`
 
 No controller approves requests for serving certificates: until an administrator does, there is none.
 """
@@ -10,26 +10,12 @@ No controller approves requests for serving certificates: until an administrator
 from __future__ import annotations
 
 import ipaddress
-import os
 from contextlib import nullcontext
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
-from cryptography import x509
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from trikubelet.kube_client.certificates.requests import (
-    SERVER_AUTH,
-    SERVING_SIGNER,
-    Wanted,
-    alternative_names,
-    key_pem,
-    new_key,
-    wanted_for_node,
-)
+from trikubelet.kube_client.certificates.requests import SERVER_AUTH, SERVING_SIGNER, Wanted, wanted_for_node
 from trikubelet.kube_client.certificates.rotation import CertificateManager
 from trikubelet.kube_client.certificates.store import (
     CertificateError,
@@ -37,16 +23,12 @@ from trikubelet.kube_client.certificates.store import (
     CertifiedKey,
     load_files,
 )
-from trikubelet.linux.durable_files import write_atomically
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
-    from datetime import datetime
     from pathlib import Path
-
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
     from trikubelet.api import NodeAddress
     from trikubelet.clock import WallClock
@@ -57,9 +39,6 @@ log = get_logger("certificates")
 STORE_PREFIX: Final = "kubelet-server"
 LOOK: Final = 10.0
 """Seconds between two looks at files."""
-LIFE: Final = timedelta(days=365)
-CLOCKS_DIFFER: Final = timedelta(hours=1)
-"""How much a certificate of our own is valid before it is made."""
 
 
 class ServingCertificate(Protocol):
@@ -182,84 +161,4 @@ def serving_manager(
         purpose=SERVER_AUTH,
         clock=clock,
         rng=rng,
-    )
-
-
-def self_signed_files(folder: Path, host: str, now: datetime) -> tuple[Path, Path]:
-    """Certificate and key of the node's own making: `kubelet.crt` and `kubelet.key`, kept once they are there.
-
-    Raises CertificateError when only one of them can be read, and OSError.
-    """
-    certificate, key = folder / "kubelet.crt", folder / "kubelet.key"
-    readable = [os.access(path, os.R_OK) for path in (certificate, key)]
-    if all(readable):
-        return certificate, key
-    if any(readable):
-        problem = key if readable[0] else certificate
-        raise CertificateError(f"error reading {problem}, certificate and key must be supplied as a pair")
-    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    chain, secret = self_signed(host, now)
-    write_atomically(key, secret)
-    write_atomically(certificate, chain)
-    certificate.chmod(0o644)
-    return certificate, key
-
-
-def self_signed(host: str, now: datetime) -> tuple[bytes, bytes]:
-    """A certificate for a year with the authority that signed it, whose key is forgotten; and the key (PEM both).
-
-    `host` is a name or an address.
-    """
-    begin, stamp = now - CLOCKS_DIFFER, int(now.timestamp())
-    authority_key, key = new_key(), new_key()
-    authority_name = _common_name(f"{host}-ca@{stamp}")
-    signing = _key_usage(certificates=True)
-    authority = (
-        _certificate(authority_name, authority_name, authority_key.public_key(), begin)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(signing, critical=True)
-        .sign(authority_key, SHA256())
-    )
-    ip = _ip(host)
-    names = alternative_names([], [ip]) if ip is not None else alternative_names([host], [])
-    assert names is not None
-    own = (
-        _certificate(_common_name(f"{host}@{stamp}"), authority_name, key.public_key(), begin)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(names, critical=False)
-        .add_extension(_authority_of(authority_key), critical=False)
-        .sign(authority_key, SHA256())
-    )
-    return own.public_bytes(Encoding.PEM) + authority.public_bytes(Encoding.PEM), key_pem(key)
-
-
-def _certificate(
-    name: x509.Name, issuer: x509.Name, key: EllipticCurvePublicKey, begin: datetime
-) -> x509.CertificateBuilder:
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(issuer).public_key(key)
-    builder = builder.serial_number(x509.random_serial_number())
-    return builder.not_valid_before(begin).not_valid_after(begin + LIFE)
-
-
-def _authority_of(key: EllipticCurvePrivateKey) -> x509.AuthorityKeyIdentifier:
-    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
-
-
-def _common_name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
-
-
-def _key_usage(*, certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
     )

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
-
 from trikubelet.formats.pem import pem_blocks
 from trikubelet.formats.values import frozen
+from trikubelet.kube_client.certificates.reading import (
+    Certificate,
+    belong_together,
+    certificate_blocks,
+    read_certificates,
+)
 from trikubelet.kube_client.tls import KeyPair
 from trikubelet.linux.durable_files import sync_folder, write_atomically
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trikubelet.clock import WallClock
-
-PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 
 @frozen
@@ -51,11 +50,10 @@ class CertifiedKey:
     """A private key and the certificates for it, the node's own first."""
 
     pair: KeyPair
-    leaf: x509.Certificate
-    key: PrivateKey = attrs.field(repr=False)
+    leaf: Certificate
 
     def expired(self, now: datetime) -> bool:
-        return now > self.leaf.not_valid_after_utc
+        return now > self.leaf.not_after
 
 
 class CertificateStore:
@@ -127,43 +125,29 @@ def certified_key(certificate: bytes, key: bytes) -> CertifiedKey:
 
     Raises CertificateError.
     """
-    chain = [block for label, block in _blocks(certificate) if label == b"CERTIFICATE"]
-    if not chain:
-        raise CertificateError("invalid certificate data: expected a PEM block CERTIFICATE")
     try:
-        parsed = [x509.load_pem_x509_certificate(block) for block in chain]
+        chain = read_certificates(certificate)
     except ValueError as error:
         raise CertificateError(f"invalid certificate data: {error}") from error
-    key_block, private = _private_key(key)
-    if _public_bytes(parsed[0]) != _public_bytes(private):
-        raise CertificateError("the private key does not belong to the certificate")
-    return CertifiedKey(KeyPair(b"".join(chain), key_block), parsed[0], private)
+    if not chain:
+        raise CertificateError("invalid certificate data: expected a PEM block CERTIFICATE")
+    pair = KeyPair(b"".join(certificate_blocks(certificate)), private_key_block(key))
+    try:
+        if not belong_together(pair):
+            raise CertificateError("the private key does not belong to the certificate")
+    except ValueError as error:
+        raise CertificateError(f"invalid key data: {error}") from error
+    return CertifiedKey(pair, chain[0])
 
 
-def load_key(pem: bytes) -> PrivateKey:
-    """The private key in PEM. Raises CertificateError."""
-    return _private_key(pem)[1]
-
-
-def _private_key(pem: bytes) -> tuple[bytes, PrivateKey]:
-    block = next((block for label, block in _blocks(pem) if label.endswith(b"PRIVATE KEY")), None)
+def private_key_block(pem: bytes) -> bytes:
+    """The first private key in a text, of whatever kind. Raises CertificateError."""
+    block = next((block for block in pem_blocks(pem) if block.label.endswith(b"PRIVATE KEY")), None)
     if block is None:
         raise CertificateError("invalid key data: expected a PEM block PRIVATE KEY")
-    try:
-        key = load_pem_private_key(block, password=None)
-    except (ValueError, TypeError) as error:  # TypeError: it is encrypted
-        raise CertificateError(f"invalid key data: {error}") from error
-    if not isinstance(key, PrivateKey):
-        raise CertificateError(f"invalid key data: expected an EC, RSA or Ed25519 key, got {type(key).__name__}")
-    return block, key
-
-
-def _blocks(pem: bytes) -> list[tuple[bytes, bytes]]:
-    return [(block.label, block.text + b"\n") for block in pem_blocks(pem)]
-
-
-def _public_bytes(holder: x509.Certificate | PrivateKey) -> bytes:
-    return holder.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if b"ENCRYPTED" in block.text:
+        raise CertificateError("invalid key data: expected a key without a password, got an encrypted one")
+    return block.text + b"\n"
 
 
 def _is_link(path: Path) -> bool:

@@ -138,7 +138,7 @@ def _authorities(bundle: Bundle) -> tuple[crypto.X509, ...]:
     """As OpenSSL has them: made once for each bundle, not for each verification."""
     from OpenSSL import crypto
 
-    return tuple(crypto.X509.from_cryptography(authority) for authority in bundle.certificates)
+    return tuple(crypto.load_certificate(crypto.FILETYPE_PEM, authority) for authority in bundle.certificates)
 
 
 def user_of(certificate: x509.Certificate) -> User | None:

@@ -9,18 +9,16 @@ from __future__ import annotations
 import hashlib
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 import trio
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.formats.values import frozen
+from trikubelet.kube_client.certificates.reading import certificate_blocks, read_certificates
 from trikubelet.linux.inotify import ENTRIES, Inotify, Mask
 from trikubelet.telemetry.logs import get_logger
-
-if TYPE_CHECKING:
-    from cryptography import x509  # noqa: TC004 - attrs evaluates no annotation
 
 REREAD_SECONDS: Final = 60.0
 """The file is read again so often even without an event (`FileRefreshDuration`)."""
@@ -51,7 +49,8 @@ class Bundle:
     """Authorities; any of them is trusted by itself."""
 
     pem: bytes = attrs.field(repr=False)
-    certificates: tuple[x509.Certificate, ...] = attrs.field(repr=False)
+    certificates: tuple[bytes, ...] = attrs.field(repr=False)
+    """Each as PEM of its own."""
     digest: bytes
     """Of the file's content: what tells bundles apart."""
 
@@ -117,20 +116,17 @@ def read_bundle(path: Path) -> Bundle:
     return Bundle(pem, _certificates(path, pem), hashlib.sha256(pem).digest())
 
 
-def _certificates(path: Path, pem: bytes) -> tuple[x509.Certificate, ...]:
-    from cryptography import x509
-
+def _certificates(path: Path, pem: bytes) -> tuple[bytes, ...]:
     if not pem.strip():
         raise ClientCAError(path, "expected certificates in PEM, got an empty file")
+    blocks = certificate_blocks(pem)
+    if not blocks or len(blocks) != pem.count(b"-----BEGIN CERTIFICATE-----"):
+        raise ClientCAError(path, f"expected certificates in PEM, found {len(blocks)} that have an end")
     try:
-        certificates = tuple(x509.load_pem_x509_certificates(pem))
-        # Some of what is wrong with a certificate shows only when its parts are read.
-        for certificate in certificates:
-            certificate.public_key()
-            certificate.extensions  # noqa: B018
-    except Exception as error:  # noqa: BLE001 - whatever the library says of a file of somebody else's
+        read_certificates(pem)
+    except ValueError as error:
         raise ClientCAError(path, f"expected certificates in PEM: {error}") from None
-    return certificates
+    return tuple(blocks)
 
 
 class _Watch:

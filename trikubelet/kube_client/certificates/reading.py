@@ -1,0 +1,86 @@
+"""What certificates say, and whether a key is theirs, by Python's own OpenSSL.
+
+An agent looks at certificates all its life, and makes or judges one now and then. `cryptography`, which can do all of
+it, takes 12 MiB; the `ssl` module is there anyway for the connection to the API server.
+"""
+
+from __future__ import annotations
+
+import _ssl
+import ssl
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from trikubelet.formats.pem import pem_blocks
+from trikubelet.formats.values import frozen
+from trikubelet.kube_client.tls import MemoryFile, error_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trikubelet.kube_client.tls import KeyPair
+
+
+@frozen
+class Certificate:
+    """What an X.509 certificate says of its holder. Addresses are in their usual form."""
+
+    not_before: datetime
+    not_after: datetime
+    common_names: frozenset[str] = frozenset()
+    organizations: frozenset[str] = frozenset()
+    dns_names: frozenset[str] = frozenset()
+    ip_addresses: frozenset[str] = frozenset()
+
+
+def certificate_blocks(pem: bytes) -> list[bytes]:
+    """The certificates in a text, each as PEM of its own; whatever else stands there is passed over."""
+    return [block.text + b"\n" for block in pem_blocks(pem) if block.label == b"CERTIFICATE"]
+
+
+def read_certificates(pem: bytes) -> list[Certificate]:
+    """Every certificate in a text, of which there may be none. Raises ValueError for one that cannot be read."""
+    return [_read(block) for block in certificate_blocks(pem)]
+
+
+def _read(block: bytes) -> Certificate:
+    try:
+        with MemoryFile(block) as file:
+            # Python has it for its own tests. What is public reads a peer's certificate only.
+            said = _ssl._test_decode_cert(file.path)  # type: ignore[attr-defined]
+    except ssl.SSLError as error:
+        raise ValueError("its content is none of a certificate, or not in base64") from error
+    subject = [entry for part in said["subject"] for entry in part]
+    names = said.get("subjectAltName", ())
+    return Certificate(
+        _moment(said["notBefore"]),
+        _moment(said["notAfter"]),
+        _values(subject, "commonName"),
+        _values(subject, "organizationName"),
+        _values(names, "DNS"),
+        frozenset(str(ip_address(text.strip())) for text in _values(names, "IP Address")),
+    )
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC)
+
+
+def _values(entries: Iterable[tuple[str, ...]], kind: str) -> frozenset[str]:
+    return frozenset(entry[1] for entry in entries if entry[0] == kind)
+
+
+def belong_together(pair: KeyPair) -> bool:
+    """Whether the key is that of the first certificate. Raises ValueError for a key that cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("ALL:@SECLEVEL=0")  # however weak they are: that is for who uses them to say
+    with MemoryFile(pair.certificate) as certificate, MemoryFile(pair.key) as key:
+        try:
+            # A password is given so that nobody is asked for one on a terminal.
+            context.load_cert_chain(certificate.path, key.path, password="")
+        except (ssl.SSLError, ValueError) as error:
+            if isinstance(error, ssl.SSLError) and error.reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
+                return False
+            raise ValueError(error_text(error)) from error
+    return True
