@@ -38,6 +38,8 @@ log = get_logger("volumes")
 DEADLINE: Final = 120.0
 """Seconds for one volume, without the wait for a thread."""
 MAX_WALKS: Final = 2
+TOGETHER: Final = 1 / 12
+"""Of a period: pods that are due within it are measured together, as each time that an idle agent wakes up costs."""
 
 
 class VolumeMeter:
@@ -88,8 +90,8 @@ class VolumeMeter:
 
 
 class UsageRecords:
-    """What pods' volumes held when they were last measured. `run` measures each pod every one to two periods, and
-    does nothing for a period that is not positive (seconds; volumeStatsAggPeriod)."""
+    """What pods' volumes held when they were last measured. `run` measures each pod with volumes about every one to two
+    periods, and does nothing for a period that is not positive (seconds; volumeStatsAggPeriod)."""
 
     def __init__(
         self,
@@ -121,21 +123,22 @@ class UsageRecords:
         async with trio.open_nursery() as nursery:
             self._due.clear()  # begun again, it measures everything anew
             while True:
-                now, pods = trio.current_time(), self._mounted()
+                now = trio.current_time()
+                pods = {uid: volumes for uid, volumes in self._mounted().items() if volumes}
                 for known in (self._due, self._records):
                     for uid in known.keys() - pods.keys():
                         del known[uid]
-                for uid in pods:
-                    if self._due.get(uid, now) <= now:
+                for uid, volumes in pods.items():
+                    if self._due.get(uid, now) <= now + self._period * TOGETHER:
                         self._due[uid] = float("inf")
-                        nursery.start_soon(contain, self._measure_pod, uid)
+                        nursery.start_soon(contain, self._measure_pod, uid, volumes)
                 # Pods that come are seen after a period, as the next that is due is.
                 await trio.sleep_until(min([now + self._period, *self._due.values()]))
 
-    async def _measure_pod(self, uid: str) -> None:
+    async def _measure_pod(self, uid: str, volumes: Mapping[str, MountedVolume]) -> None:
         found: dict[str, VolumeUsage] = {}
         try:
-            for name, volume in dict(self._mounted().get(uid, {})).items():
+            for name, volume in volumes.items():
                 try:
                     usage = await self._measure(volume)
                 except VolumeError as error:
