@@ -157,6 +157,17 @@ async def test_what_is_chosen_stays_when_the_page_is_loaded_again(browser: Brows
         await screen.see(browser.until_text, "#details h2", "^default/web-node$")
 
 
+async def test_what_is_chosen_is_told_of_once_the_agent_knows_it(browser: Browser, tmp_path: Path) -> None:
+    """An agent that starts anew answers before it has found its pods."""
+    async with watching(browser, tmp_path) as screen:
+        await screen.see(browser.run, "location.hash = 'uid-of-late'; location.reload()")
+        await screen.see_state("web", "^ready$")
+        assert await screen.see(browser.text, "#details") == ""
+        screen.node.source.put(static_pod("late"))
+        await screen.see(browser.until_text, "#details h2", "^default/late-node$")
+        await screen.see(browser.until_text, "#events", "Running")
+
+
 async def test_a_page_that_nobody_sees_asks_for_nothing(browser: Browser, tmp_path: Path) -> None:
     turn = """Object.defineProperty(document, 'hidden', {value: arguments[0], configurable: true});
         document.dispatchEvent(new Event('visibilitychange'))"""

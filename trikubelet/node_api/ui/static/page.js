@@ -11,6 +11,7 @@ const ENDLESS = 100_000; // pixels of a segment that goes on; what is beyond now
 const byId = (id) => document.getElementById(id);
 const board = byId("board");
 const rows = new Map(); // by UID
+let chosen = decodeURIComponent(location.hash.slice(1)); // a UID, also of a pod that an agent which starts has yet to find
 const origin = Date.now(); // where the tapes begin, on this machine's clock
 let skew = 0; // the agent's clock less this machine's, in milliseconds
 let seconds = Number(byId("window").value);
@@ -114,7 +115,7 @@ function receive(message) {
       rows.set(pod.uid, new Row(life));
     }
     arrange();
-    choose(decodeURIComponent(location.hash.slice(1)));
+    choose(chosen);
     return;
   }
   let row = rows.get(message.uid);
@@ -122,6 +123,7 @@ function receive(message) {
     row = new Row(new Life(message.uid, message.pod));
     rows.set(message.uid, row);
     arrange();
+    if (message.uid === chosen) choose(chosen);
   }
   row.life.add(message);
   row.draw();
@@ -150,10 +152,10 @@ function count() {
 const details = new Details(byId("details"), now, () => choose(""));
 
 function choose(uid) {
-  const chosen = rows.get(uid);
-  for (const row of rows.values()) row.element.classList.toggle("chosen", row === chosen);
-  history.replaceState(null, "", chosen ? `#${encodeURIComponent(uid)}` : location.pathname);
-  details.show(chosen?.life ?? null);
+  chosen = uid;
+  for (const row of rows.values()) row.element.classList.toggle("chosen", row.life.uid === uid);
+  history.replaceState(null, "", uid ? `#${encodeURIComponent(uid)}` : location.pathname);
+  details.show(rows.get(uid)?.life ?? null);
   measure();
 }
 
