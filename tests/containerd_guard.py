@@ -46,9 +46,14 @@ def kill_unless_shim(pid: int) -> None:
     """Returns when it has ended."""
     with contextlib.suppress(ProcessLookupError, FileNotFoundError):
         pidfd = os.pidfd_open(pid)
-        if SHIM not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
+        if not is_shim(pid):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             select.select([pidfd], [], [])
+
+
+def is_shim(pid: int) -> bool:
+    """Raises FileNotFoundError."""
+    return SHIM in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 import trio
 
+from tests.containerd_guard import is_shim
 from tests.containerd_programs import containerd_version, program, search_path
+from tests.embedded.runtime_node import processes_with
 from tests.oci_image import make_root_folder, write_oci_archive
 from tests.patience import PATIENCE
 from trikubelet.rpc.cri.client import RuntimeClient
@@ -201,6 +203,7 @@ class ContainerdNode:
         except subprocess.TimeoutExpired:
             self.kill()
         self.process = None
+        self._end_forgotten_shims()
         subprocess.run([*self._there, "ip", "link", "delete", self.bridge], capture_output=True, check=False)
         for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
             mount_point = line.split()[1]
@@ -212,6 +215,13 @@ class ContainerdNode:
             self._guard.kill()
             self._guard.wait(PATIENCE)
             self._guard = None
+
+    def _end_forgotten_shims(self) -> None:
+        """Of containers that containerd was about to start when it was killed. It knows nothing of them."""
+        for pid in processes_with(str(self.socket)):
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                if is_shim(pid):
+                    os.kill(pid, signal.SIGKILL)
 
     def open_files(self) -> list[str]:
         """The paths of files that containerd has open, containers' logs among them until all is written."""

@@ -13,7 +13,9 @@ from typing import Any, Final
 import pytest
 import trio
 
+from tests.containerd_guard import is_shim
 from tests.containerd_node import PROJECT, ContainerdNode
+from tests.containerd_programs import program
 from tests.embedded.runtime_node import mounts_with, processes_with
 from tests.patience import PATIENCE
 from trikubelet.rpc.cri import v1
@@ -65,3 +67,19 @@ def test_nothing_is_left_of_a_containerd_whose_process_is_killed(tmp_path: Path)
     while (there := left(network)) and time.monotonic() < give_up:
         time.sleep(0.05)
     assert there == []
+
+
+def test_a_shim_that_containerd_knows_nothing_of_ends_with_it(tmp_path: Path) -> None:
+    node = ContainerdNode(tmp_path / "node", f"br-test-f{os.getpid() % 10000}", network=3)
+    node.start()
+    (bundle := tmp_path / "bundle").mkdir()
+    (bundle / "config.json").write_text("{}")
+    shim = program("containerd-shim-runc-v2")
+    of_node = ["-namespace", "k8s.io", "-id", "forgotten", "-address", str(node.socket)]
+    subprocess.run([shim, *of_node, "start"], cwd=bundle, check=True, timeout=PATIENCE, capture_output=True)
+    assert [pid for pid in processes_with(str(node.socket)) if is_shim(pid)]
+    node.stop()
+    end = time.monotonic() + PATIENCE
+    while processes_with(str(node.socket)):
+        assert time.monotonic() < end
+        time.sleep(0.05)
