@@ -31,6 +31,8 @@ _MESSAGE: Final = struct.Struct("=IHHII")
 _ADDRESS: Final = struct.Struct("=BBBBI")
 _ATTRIBUTE: Final = struct.Struct("=HH")
 _RECEIVE_SIZE: Final = 65536
+_IPV6_DEFAULT: Final = "0" * 32 + " 00 "
+"""How a default route begins: to any address, by none of its bits."""
 _ROUTE_UP: Final = 0x1
 _SECONDS: Final = 1.0
 """How long the kernel may take to answer. It answers at once; this is so that nothing can hang here."""
@@ -147,14 +149,14 @@ def _ipv6_default_interfaces(route_table: Path) -> list[str]:
     """By metric. The kernel's own catch-all on `lo`, which refuses, is no route."""
     defaults = [
         (int(row[5], 16), row[9])
-        for row in _rows(route_table)
-        if len(row) > 9 and row[0] == "0" * 32 and row[1] == "00" and int(row[8], 16) & _ROUTE_UP and row[9] != "lo"
+        for row in _rows(route_table, _IPV6_DEFAULT)
+        if len(row) > 9 and int(row[8], 16) & _ROUTE_UP and row[9] != "lo"
     ]
     return [name for _, name in sorted(defaults)]
 
 
-def _rows(route_table: Path) -> list[list[str]]:
+def _rows(route_table: Path, beginning: str = "") -> list[list[str]]:
     try:
-        return [line.split() for line in route_table.read_text().splitlines()]
+        return [line.split() for line in route_table.read_text().splitlines() if line.startswith(beginning)]
     except OSError:
         return []

@@ -251,7 +251,7 @@ class NodeStatusManager:
             self._ask.drop(None)
             asked = self._asked
             facts = self._facts()
-            if await self._report():
+            if await self._report(facts):
                 self._done = asked
                 self._progress.send(None)
             await self._wait_for_change(facts)
@@ -334,15 +334,15 @@ class NodeStatusManager:
 
     # Reports
 
-    async def _report(self) -> bool:
-        """Look at the node, and tell the API server if there is something to tell. Returns whether it knows all now."""
+    async def _report(self, facts: NodeFacts) -> bool:
+        """Tell the API server of the node if there is something to tell. Returns whether it knows all now."""
         base = self._base()
         for attempt in range(TRIES):
             try:
                 if base is None:
                     base = await self._heartbeat.get(NODES, self._settings.name)
                     self._learn(base)
-                await self._report_on(base)
+                await self._report_on(base, self._facts() if attempt else facts)
             except ApiError as error:
                 log.warning("Error updating node status, will retry", error=str(error))
                 if _is_gone(error):
@@ -355,8 +355,7 @@ class NodeStatusManager:
         log.error("Unable to update node status", node=self._settings.name)
         return False
 
-    async def _report_on(self, original: Node) -> None:
-        facts = self._facts()
+    async def _report_on(self, original: Node, facts: NodeFacts) -> None:
         following = next_node(original, facts, self._settings, self._clock.now())
         self._events.record(following)
         changed = has_changed(original, following.node, self._accepted)
