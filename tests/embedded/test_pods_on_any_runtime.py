@@ -223,19 +223,14 @@ async def test_the_runtimes_own_filter_is_used_as_asked(
     pod = await runtime.pod()
     container = await runtime.start(pod, f"{STATUS}; echo shown; sleep 1000", security=security)
     await runtime.until_written(container, "shown")
-    print(
-        "DEBUG",
-        (await runtime.exec(container, ["sh", "-c", STATUS])).stdout,
-        (await runtime.exec(container, ["grep", "-i", "-E", "secc|NoNew", "/proc/self/status"])).stdout,
-    )
     assert (await runtime.exec(container, ["sh", "-c", STATUS])).stdout.split()[1].decode() == mode
     security.capabilities = v1.Capability(add_capabilities=["SYS_ADMIN"])
     lines = await runtime.run(pod, "unshare -n true && echo done", security=security)
     assert lines == ["done"]  # the filter lets those who have the capability
     security.capabilities = v1.Capability()
     lines = await runtime.run(pod, "unshare -n true && echo done; chroot / true && echo done", security=security)
-    assert lines[-1] == "done"
-    assert "not permitted" in lines[0]
+    assert "done" in lines  # what comes from two streams may come in any order
+    assert any("not permitted" in line for line in lines)
 
 
 async def test_a_filter_of_the_nodes_is_used(runtime: Runtime, tmp_path: Path) -> None:
@@ -246,6 +241,5 @@ async def test_a_filter_of_the_nodes_is_used(runtime: Runtime, tmp_path: Path) -
     security = v1.LinuxContainerSecurityContext(seccomp=chosen)
     script = f"mkdir /new; touch /file && echo touched; {STATUS}"
     lines = await runtime.run(await runtime.pod(), script, security=security)
-    assert "No locks available" in lines[0]
-    assert lines[1] == "touched"
-    assert lines[-1] == "2"
+    assert any("No locks available" in line for line in lines)  # of another stream than the others, in any order
+    assert [line for line in lines if "mkdir" not in line] == ["touched", "0", "2"]
