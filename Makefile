@@ -8,9 +8,9 @@ STATE ?= $(if $(XDG_STATE_HOME),$(XDG_STATE_HOME),$(HOME)/.local/state)/trikubel
 # registry's service is not for this machine to have.
 DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static bash-static docker-registry iproute2 \
   iptables procps dbus-daemon libseccomp2 passt chromium chromium-driver
-# Three processes for two cores: one begins with the tests on containerd, another with those that use the machine
+# Four processes for two cores: one begins with the tests on containerd, another with those that use the machine
 # otherwise, and both wait for it much of the time.
-PYTEST_ARGS ?= -n 3 --dist loadgroup
+PYTEST_ARGS ?= -n 4 --dist loadgroup
 
 .PHONY: run test lint types protos check-protos parity mutants nightly perf docs reference packages wheel pex deb binary image clean
 
