@@ -25,7 +25,8 @@ from tests.node_api.auth.people import authority
 from trikubelet.agent.node_view import NodeView
 from trikubelet.agent.server import AgentServer
 from trikubelet.config.kubelet_configuration import Authentication, KubeletConfiguration, X509Authentication
-from trikubelet.kube_client.certificates.self_signed import write_self_signed
+from trikubelet.kube_client.certificates.self_signed import write_pair
+from trikubelet.kube_client.certificates.signing import self_signed
 from trikubelet.kube_client.client import open_client
 from trikubelet.rpc.grpc.unix import connect_unix
 from trikubelet.sim import SimulatedRuntime
@@ -216,7 +217,7 @@ async def served(
         ) as node:
             view = NodeView(node.agent, started_at=sim.clock.now())
             await nursery.start(view.run)
-            write_self_signed(node.agent.options.root_dir / "pki", NODE, sim.clock.now())
+            write_pair(node.agent.options.root_dir / "pki", *self_signed(NODE, sim.clock.now()))
             server = await OnFreePorts.make(node.agent, view)
             await nursery.start(server.run)
             found = Served(node.agent, sim, source, node.targets, server, folder, api)

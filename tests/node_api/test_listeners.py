@@ -215,6 +215,32 @@ def test_the_ports_are_those_of_the_configuration() -> None:
     assert ports(KubeletConfiguration(enable_server=False, healthz_port=0)) == []
 
 
+async def test_clients_that_come_together_wait_for_one_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[ServingTls]()
+    init = ServingTls.__init__
+
+    def counted(serving: ServingTls, *arguments: Any) -> None:
+        made.append(serving)
+        init(serving, *arguments)
+
+    monkeypatch.setattr(ServingTls, "__init__", counted)
+    [port, *_] = node_ports(
+        KubeletConfiguration(), node=who, read_only=who, health=who, certificate=Shown(serving_pair())
+    )
+    answers: list[bytes] = []
+    async with listening(attrs.evolve(port, address="127.0.0.1", number=0)) as listeners:
+        context = client_context(None)
+
+        async def come() -> None:
+            answers.append(await ask(listeners, "node", context=context))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(come)
+    assert len(made) == 1
+    assert [b" True 0" in answer for answer in answers] == [True] * 5
+
+
 def test_tls_that_cannot_be_had_is_refused_before_anybody_listens() -> None:
     with pytest.raises(TlsSettingsError):
         ports(KubeletConfiguration(tls_cipher_suites=("TLS_NULL",)))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import ssl
 from datetime import UTC, datetime
 
@@ -7,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL
 
 from tests.node_api.tls_peers import (
@@ -215,7 +217,17 @@ async def test_authorities_that_come_later_are_asked_for_later() -> None:
     assert x509.load_der_x509_certificate(shown) == certificate
 
 
-@pytest.mark.parametrize("more", [b"no PEM", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+def of_version_4() -> bytes:
+    """An authority that OpenSSL takes, and `cryptography` does not."""
+    der = x509.load_pem_x509_certificate(BUNDLE).public_bytes(Encoding.DER)
+    other = der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020103"), 1)
+    assert other != der
+    return b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(other) + b"-----END CERTIFICATE-----\n"
+
+
+@pytest.mark.parametrize(
+    "more", [b"no PEM", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", of_version_4()]
+)
 async def test_what_cannot_be_read_in_a_bundle_hides_nothing_else_of_it(more: bytes) -> None:
     serving = ServingTls(TlsSettings(), Shown(serving_pair()), lambda: more + BUNDLE)
     asking = client_context(authority("clients").issue_cert("me@example.org"))

@@ -46,6 +46,7 @@ async def test_a_pod_runs_is_adopted_and_goes_without_a_trace(containerd: Contai
         assert status.find_container("main") == first
         [seen] = [one for one in await stage.manager.get_pods() if one.uid == pod.metadata.uid]
         assert [one.name for one in seen.containers] == ["main"]
+        await stage.until_line(pod, "hello")
         assert stage.lines(pod) == ["hello"]
         await stage.manager.kill_pod(status.as_running_pod(stage.manager.runtime_name), pod)
         assert (await stage.ended(pod)).exit_code == 7

@@ -103,8 +103,12 @@ class MemoryFile:
 
     def __enter__(self) -> MemoryFile:
         self._descriptor = os.memfd_create("trikubelet-pem", os.MFD_CLOEXEC)
-        with os.fdopen(os.dup(self._descriptor), "wb") as file:
-            file.write(self._content)
+        try:
+            with os.fdopen(self._descriptor, "wb", closefd=False) as file:
+                file.write(self._content)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -19,7 +19,6 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -139,15 +138,22 @@ def _secured(settings: TlsSettings, certificate: ServingCertificate, client_auth
         from trikubelet.node_api.serving_tls import check_settings
 
         check_settings(settings)
-    tls: ServingTls | None = None
+    loaded: list[ServingTls] = []
+    loading = trio.Lock()
+
+    def load() -> ServingTls:
+        """Takes a tenth of a second, and with some keys half a second, in which others want to be served."""
+        from trikubelet.node_api.serving_tls import ServingTls
+
+        tls = ServingTls(settings, certificate, client_authorities)
+        tls.context()
+        return tls
 
     async def begin(transport: trio.abc.Stream, address: str) -> tuple[trio.abc.Stream, Peer] | None:
-        nonlocal tls
-        if tls is None:
-            # Takes a tenth of a second, in which others want to be served.
-            module = await trio.to_thread.run_sync(import_module, "trikubelet.node_api.serving_tls")
-            tls = module.ServingTls(settings, certificate, client_authorities)
-        return await tls.begin(transport, address)
+        async with loading:
+            if not loaded:
+                loaded.append(await trio.to_thread.run_sync(load))
+        return await loaded[0].begin(transport, address)
 
     return begin
 

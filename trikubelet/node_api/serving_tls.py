@@ -97,7 +97,7 @@ class ServingTls:
             self._made_of = current, bundle
             try:
                 self._context = serving_context(self._settings, current, bundle)
-            except (SSL.Error, ValueError, CertificateError) as error:
+            except (SSL.Error, ValueError, CertificateError, x509.InvalidVersion) as error:
                 log.error("the serving certificate or the client authorities cannot be used", error=str(error))
         return self._context
 
@@ -117,8 +117,7 @@ def serving_context(settings: TlsSettings, certificate: CertifiedKey, client_aut
         for authority in certificate_blocks(client_authorities):
             try:
                 context.add_client_ca(x509.load_pem_x509_certificate(authority))
-            except ValueError as error:
-                # `cryptography` is stricter than OpenSSL, which judges the chains.
+            except Exception as error:  # noqa: BLE001 - `cryptography` is stricter than OpenSSL, which judges the chains
                 log.warning("clients are not told of a client authority", error=str(error))
     return context
 

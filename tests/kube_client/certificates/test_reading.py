@@ -7,6 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
@@ -77,8 +78,17 @@ def test_what_is_no_certificate_is_an_error(body: bytes) -> None:
         read_certificates(b"-----BEGIN CERTIFICATE-----\n" + body + b"-----END CERTIFICATE-----\n")
 
 
+def test_the_lines_of_a_block_do_not_matter_and_one_with_headers_is_none() -> None:
+    pem = made(PLAIN)
+    for text in (pem.replace(b"\n", b"\r"), pem.replace(b"\n", b"\n  "), pem.replace(b"\n", b"\r\n")):
+        assert certificate_blocks(text) == [pem]
+    for headers in (b"Comment: x\n\n", b"Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n"):
+        assert read_certificates(pem.replace(b"CERTIFICATE-----\n", b"CERTIFICATE-----\n" + headers, 1)) == []
+
+
 def test_a_key_belongs_to_one_certificate() -> None:
     assert belong_together(KeyPair(made(PLAIN), key_pem(KEY)))
-    assert not belong_together(KeyPair(made(PLAIN), key_pem(OTHER)))
+    for other in (OTHER, ed25519.Ed25519PrivateKey.generate()):
+        assert not belong_together(KeyPair(made(PLAIN), key_pem(other)))
     with pytest.raises(ValueError, match="PEM lib"):
         belong_together(KeyPair(made(PLAIN), b"-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"))

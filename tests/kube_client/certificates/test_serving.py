@@ -17,7 +17,7 @@ from tests.kube_client.scripted_client import ScriptedClient
 from trikubelet.api import NodeAddress
 from trikubelet.clock import TrioClock
 from trikubelet.kube_client.certificates.requests import wanted_for_node
-from trikubelet.kube_client.certificates.self_signed import self_signed_files, write_self_signed
+from trikubelet.kube_client.certificates.self_signed import self_signed_files, write_pair
 from trikubelet.kube_client.certificates.serving import (
     WatchedPair,
     names_and_addresses,
@@ -140,7 +140,7 @@ async def test_self_signed_files_are_made_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", ["kubelet.crt", "kubelet.key"])
 async def test_half_a_pair_is_an_error_and_stays(tmp_path: Path, lost: str) -> None:
-    write_self_signed(tmp_path, "n1", EPOCH)
+    write_pair(tmp_path, *self_signed("n1", EPOCH))
     (tmp_path / lost).unlink()
     with pytest.raises(
         CertificateError, match=f"error reading .*{lost}, certificate and key must be supplied as a pair"
@@ -150,7 +150,7 @@ async def test_half_a_pair_is_an_error_and_stays(tmp_path: Path, lost: str) -> N
 
 async def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "pki").write_text("in the way")
-    with pytest.raises(CertificateError, match="pki"):
+    with pytest.raises(OSError, match="pki"):
         await self_signed_files(tmp_path / "pki", "n1", EPOCH)
 
 

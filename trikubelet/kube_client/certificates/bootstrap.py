@@ -181,6 +181,8 @@ def invalid_because(kubeconfig: Path, now: datetime) -> str:
             return f"{kubeconfig} has no client certificate"
         client_context(authority, pair, insecure=access.tls.insecure)
         chain = read_certificates(pair.certificate)
+        if not chain:
+            raise ValueError("its client certificate has no PEM block CERTIFICATE")
     except (KubeconfigError, TlsError, OSError, ValueError) as error:
         return f"unable to use the existing {kubeconfig}: {error}"
     for certificate in chain:
@@ -328,11 +330,10 @@ class _Bootstrap:
         from trikubelet.kube_client.certificates.signing import key_pem, load_key, new_key
 
         try:
-            stored = self.store.current()
+            stored = self.store.current().pair.key
+            return load_key(stored), stored
         except CertificateError:
-            pass
-        else:
-            return load_key(stored.pair.key), stored.pair.key
+            pass  # none, or of no use
         path = self.options.certificates / KEY_FILE
         if path.exists():
             pem = path.read_bytes()

@@ -7,10 +7,11 @@ it, takes 12 MiB; the `ssl` module is there anyway for the connection to the API
 from __future__ import annotations
 
 import _ssl
+import errno
 import ssl
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trikubelet.formats.pem import pem_blocks
 from trikubelet.formats.values import frozen
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from trikubelet.kube_client.tls import KeyPair
+
+_LINE: Final = 64
+_OF_ANOTHER: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
+"""OpenSSL's words for a key that is not the certificate's; the last one: they are of different kinds."""
 
 
 @frozen
@@ -35,12 +40,25 @@ class Certificate:
 
 
 def certificate_blocks(pem: bytes) -> list[bytes]:
-    """The certificates in a text, each as PEM of its own; whatever else stands there is passed over."""
-    return [block.text + b"\n" for block in pem_blocks(pem) if block.label == b"CERTIFICATE"]
+    """The certificates in a text, each as PEM of its own; whatever else stands there is passed over.
+
+    As in Go a block with headers is none. OpenSSL would ask a person for the password of one that says it is encrypted.
+    """
+    return [_pem(block.body) for block in pem_blocks(pem) if block.label == b"CERTIFICATE" and b":" not in block.body]
+
+
+def _pem(body: bytes) -> bytes:
+    """As everybody writes it, whatever the lines were."""
+    text = b"".join(body.split())
+    lines = [text[at : at + _LINE] for at in range(0, len(text), _LINE)]
+    return b"\n".join((b"-----BEGIN CERTIFICATE-----", *lines, b"-----END CERTIFICATE-----", b""))
 
 
 def read_certificates(pem: bytes) -> list[Certificate]:
-    """Every certificate in a text, of which there may be none. Raises ValueError for one that cannot be read."""
+    """Every certificate in a text, of which there may be none.
+
+    Raises ValueError for one that cannot be read, and OSError without descriptors.
+    """
     return [_read(block) for block in certificate_blocks(pem)]
 
 
@@ -50,6 +68,8 @@ def _read(block: bytes) -> Certificate:
             # Python has it for its own tests. What is public reads a peer's certificate only.
             said = _ssl._test_decode_cert(file.path)  # type: ignore[attr-defined]
     except ssl.SSLError as error:
+        if "open" in str(error):
+            raise OSError(errno.EMFILE, "a certificate cannot be read: too many open files") from error
         raise ValueError("its content is none of a certificate, or not in base64") from error
     subject = [entry for part in said["subject"] for entry in part]
     names = said.get("subjectAltName", ())
@@ -72,7 +92,7 @@ def _values(entries: Iterable[tuple[str, ...]], kind: str) -> frozenset[str]:
 
 
 def belong_together(pair: KeyPair) -> bool:
-    """Whether the key is that of the first certificate. Raises ValueError for a key that cannot be used."""
+    """Whether the key is that of the first certificate. Raises ValueError for one that cannot be used, and OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("ALL:@SECLEVEL=0")  # however weak they are: that is for who uses them to say
     with MemoryFile(pair.certificate) as certificate, MemoryFile(pair.key) as key:
@@ -80,7 +100,7 @@ def belong_together(pair: KeyPair) -> bool:
             # A password is given so that nobody is asked for one on a terminal.
             context.load_cert_chain(certificate.path, key.path, password="")
         except (ssl.SSLError, ValueError) as error:
-            if isinstance(error, ssl.SSLError) and error.reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
+            if isinstance(error, ssl.SSLError) and error.reason in _OF_ANOTHER:
                 return False
             raise ValueError(error_text(error)) from error
     return True

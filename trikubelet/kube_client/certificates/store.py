@@ -115,7 +115,7 @@ def load_files(certificate: Path, key: Path) -> CertifiedKey:
         # Of one file for both, two reads could see two versions.
         return certified_key(chain, chain if key == certificate else key.read_bytes())
     except OSError as error:
-        raise CertificateError(f"cannot read {error.filename}: {error.strerror}") from error
+        raise CertificateError(f"cannot read {error.filename or certificate}: {error.strerror}") from error
     except CertificateError as error:
         raise CertificateError(f'could not convert data from "{certificate}" into cert/key pair: {error}') from error
 

@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.pem import pem_blocks
 from trikubelet.formats.values import frozen
 from trikubelet.kube_client.certificates.reading import certificate_blocks, read_certificates
 from trikubelet.linux.inotify import ENTRIES, Inotify, Mask
@@ -90,7 +91,7 @@ class ClientCA:
     async def reread(self) -> None:
         """Take what the file holds now, if it is a bundle; tell the log once of each problem."""
         try:
-            bundle = await trio.to_thread.run_sync(read_bundle, self._path, abandon_on_cancel=True)
+            bundle = await trio.to_thread.run_sync(read_bundle, self._path, self._bundle, abandon_on_cancel=True)
         except ClientCAError as error:
             if error.problem != self._problem:
                 self._problem = error.problem
@@ -104,8 +105,11 @@ class ClientCA:
         self.changed.send(bundle)
 
 
-def read_bundle(path: Path) -> Bundle:
-    """Raises ClientCAError for a file that cannot be read, or holds anything else than certificates."""
+def read_bundle(path: Path, last: Bundle | None = None) -> Bundle:
+    """The bundle in a file; `last` if that is what the file still has.
+
+    Raises ClientCAError for a file that cannot be read, or holds anything else than certificates.
+    """
     try:
         with path.open("rb") as file:
             pem = file.read(LARGEST + 1)
@@ -113,18 +117,22 @@ def read_bundle(path: Path) -> Bundle:
         raise ClientCAError(path, error.strerror or str(error)) from None
     if len(pem) > LARGEST:
         raise ClientCAError(path, f"expected at most {LARGEST} bytes")
-    return Bundle(pem, _certificates(path, pem), hashlib.sha256(pem).digest())
+    digest = hashlib.sha256(pem).digest()
+    if last is not None and last.digest == digest:
+        return last
+    return Bundle(pem, _certificates(path, pem), digest)
 
 
 def _certificates(path: Path, pem: bytes) -> tuple[bytes, ...]:
     if not pem.strip():
         raise ClientCAError(path, "expected certificates in PEM, got an empty file")
     blocks = certificate_blocks(pem)
-    if not blocks or len(blocks) != pem.count(b"-----BEGIN CERTIFICATE-----"):
-        raise ClientCAError(path, f"expected certificates in PEM, found {len(blocks)} that have an end")
+    whole = sum(1 for block in pem_blocks(pem) if block.label == b"CERTIFICATE")
+    if not blocks or whole != pem.count(b"-----BEGIN CERTIFICATE-----"):
+        raise ClientCAError(path, f"expected certificates in PEM, found {whole} that have an end")
     try:
         read_certificates(pem)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise ClientCAError(path, f"expected certificates in PEM: {error}") from None
     return tuple(blocks)
 
