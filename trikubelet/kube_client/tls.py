@@ -82,12 +82,17 @@ def _identify(context: ssl.SSLContext, pair: KeyPair) -> None:
     for what, pem in (("certificate", pair.certificate), ("key", pair.key)):
         if _BEGIN not in pem:
             raise TlsError(f"failed to find any PEM data in {what} input")
+    try:
+        load_pair(context, pair)
+    except (ssl.SSLError, ValueError) as error:
+        raise TlsError(f"the client certificate and its key cannot be used: {error_text(error)}") from error
+
+
+def load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
+    """Have a context show this certificate. Raises ssl.SSLError, ValueError and OSError."""
     with MemoryFile(pair.certificate) as certificate, MemoryFile(pair.key) as key:
-        try:
-            # A password is given so that nobody is asked for one on a terminal.
-            context.load_cert_chain(certificate.path, key.path, password="")
-        except (ssl.SSLError, ValueError) as error:
-            raise TlsError(f"the client certificate and its key cannot be used: {error_text(error)}") from error
+        # A password is given so that nobody is asked for one on a terminal.
+        context.load_cert_chain(certificate.path, key.path, password="")
 
 
 class MemoryFile:

@@ -26,6 +26,7 @@ from trikubelet.kube_client.certificates.bootstrap import (
     invalid_because,
     prepare_identity,
 )
+from trikubelet.kube_client.certificates.reading import Certificate
 from trikubelet.kube_client.certificates.requests import SigningError, Wanted
 from trikubelet.kube_client.certificates.store import CertificateStore
 from trikubelet.kube_client.kubeconfig import ClusterAccess, CredentialSettings, KubeconfigError, read_kubeconfig
@@ -196,11 +197,13 @@ async def test_a_newcomer_asks_with_the_bootstrap_credentials_and_is_told_when_i
     stage: Stage, jumping_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     nursery.start_soon(stage.signer.run, stage.client, stage.clock)
-    identity, told = stage.prepare(), list[str]()
+    identity, told = stage.prepare(), list[Certificate]()
     assert identity.access.credentials == stage.by_store
-    identity.on_change(lambda: told.extend(stage.store.current().leaf.common_names))
+    identity.on_change(lambda: told.append(stage.store.current().leaf))
     await identity.run()
-    assert told == ["system:node:n1"]
+    [leaf] = told
+    assert leaf.common_names == {"system:node:n1"}
+    assert leaf.organizations == {"system:nodes"}
     assert [access.credentials.token for access in stage.opened] == ["secret"]
     assert sorted(path.name for path in (stage.folder / "pki").iterdir()) == [
         "kubelet-client-2026-01-01-00-00-00.pem",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from trikubelet.formats.pem import pem_blocks
 from trikubelet.formats.values import frozen
-from trikubelet.kube_client.tls import MemoryFile, error_text
+from trikubelet.kube_client.tls import MemoryFile, error_text, load_pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,14 +55,12 @@ def _pem(body: bytes) -> bytes:
 
 
 def read_certificates(pem: bytes) -> list[Certificate]:
-    """Every certificate in a text, of which there may be none.
-
-    Raises ValueError for one that cannot be read, and OSError without descriptors.
-    """
-    return [_read(block) for block in certificate_blocks(pem)]
+    """Every certificate in a text, of which there may be none. Raises as `read_certificate`."""
+    return [read_certificate(block) for block in certificate_blocks(pem)]
 
 
-def _read(block: bytes) -> Certificate:
+def read_certificate(block: bytes) -> Certificate:
+    """One of `certificate_blocks`. Raises ValueError when it cannot be read, and OSError without descriptors."""
     try:
         with MemoryFile(block) as file:
             # Python has it for its own tests. What is public reads a peer's certificate only.
@@ -95,12 +93,10 @@ def belong_together(pair: KeyPair) -> bool:
     """Whether the key is that of the first certificate. Raises ValueError for one that cannot be used, and OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("ALL:@SECLEVEL=0")  # however weak they are: that is for who uses them to say
-    with MemoryFile(pair.certificate) as certificate, MemoryFile(pair.key) as key:
-        try:
-            # A password is given so that nobody is asked for one on a terminal.
-            context.load_cert_chain(certificate.path, key.path, password="")
-        except (ssl.SSLError, ValueError) as error:
-            if isinstance(error, ssl.SSLError) and error.reason in _OF_ANOTHER:
-                return False
-            raise ValueError(error_text(error)) from error
+    try:
+        load_pair(context, pair)
+    except (ssl.SSLError, ValueError) as error:
+        if isinstance(error, ssl.SSLError) and error.reason in _OF_ANOTHER:
+            return False
+        raise ValueError(error_text(error)) from error
     return True

@@ -18,7 +18,7 @@ from trikubelet.kube_client.certificates.reading import (
     Certificate,
     belong_together,
     certificate_blocks,
-    read_certificates,
+    read_certificate,
 )
 from trikubelet.kube_client.tls import KeyPair
 from trikubelet.linux.durable_files import sync_folder, write_atomically
@@ -125,13 +125,14 @@ def certified_key(certificate: bytes, key: bytes) -> CertifiedKey:
 
     Raises CertificateError.
     """
+    blocks = certificate_blocks(certificate)
     try:
-        chain = read_certificates(certificate)
+        chain = [read_certificate(block) for block in blocks]
     except ValueError as error:
         raise CertificateError(f"invalid certificate data: {error}") from error
     if not chain:
         raise CertificateError("invalid certificate data: expected a PEM block CERTIFICATE")
-    pair = KeyPair(b"".join(certificate_blocks(certificate)), private_key_block(key))
+    pair = KeyPair(b"".join(blocks), private_key_block(key))
     try:
         if not belong_together(pair):
             raise CertificateError("the private key does not belong to the certificate")

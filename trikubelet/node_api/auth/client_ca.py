@@ -17,7 +17,7 @@ import trio
 from trikubelet.broadcast import Broadcast
 from trikubelet.formats.pem import pem_blocks
 from trikubelet.formats.values import frozen
-from trikubelet.kube_client.certificates.reading import certificate_blocks, read_certificates
+from trikubelet.kube_client.certificates.reading import certificate_blocks, read_certificate
 from trikubelet.linux.inotify import ENTRIES, Inotify, Mask
 from trikubelet.telemetry.logs import get_logger
 
@@ -131,7 +131,8 @@ def _certificates(path: Path, pem: bytes) -> tuple[bytes, ...]:
     if not blocks or whole != pem.count(b"-----BEGIN CERTIFICATE-----"):
         raise ClientCAError(path, f"expected certificates in PEM, found {whole} that have an end")
     try:
-        read_certificates(pem)
+        for block in blocks:
+            read_certificate(block)
     except (ValueError, OSError) as error:
         raise ClientCAError(path, f"expected certificates in PEM: {error}") from None
     return tuple(blocks)
