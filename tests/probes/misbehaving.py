@@ -82,8 +82,8 @@ class Web:
 
 
 def reset_later(connection: socket.socket) -> None:
-    """Not before the client knows that it is connected."""
-    time.sleep(0.2)
+    """Not before the client knows that it is connected: it has sent something, or ended."""
+    connection.recv(1)
     reset(connection)
 
 

@@ -183,7 +183,7 @@ class ProbedPod:
             )
         if not question.says:
             about = [said for said in self.said(container) if said.startswith(kind)]
-            assert about == [], f"nothing was to be said of {container}"
+            assert about == [], f"nothing was to be said of {container}, but {about} was"
 
     def servers_came_first(self) -> None:
         """Nobody's container started before the startup probe of the sidecar was a success."""
