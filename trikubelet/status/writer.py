@@ -180,8 +180,15 @@ class StatusWriter:
         change = self._statuses.change(uid)
         if change is None:
             return False
-        work = self._work.setdefault(uid, _Work(uid, change.pod.full_name))
+        work = self._work_on(change.pod)
         return work.running or self._is_left_to_do(work)
+
+    def _work_on(self, pod: Pod) -> _Work:
+        uid = pod.metadata.uid
+        work = self._work.get(uid)
+        if work is None:
+            work = self._work[uid] = _Work(uid, pod.full_name)
+        return work
 
     def statistics(self) -> WriterStatistics:
         return WriterStatistics(
@@ -220,7 +227,7 @@ class StatusWriter:
         change = self._statuses.change(uid)
         if change is None:
             return
-        work = self._work.setdefault(uid, _Work(uid, change.pod.full_name))
+        work = self._work_on(change.pod)
         if work.waiting_since is None and change is not work.record.change:
             work.waiting_since = trio.current_time()
         work.news.send(None)
