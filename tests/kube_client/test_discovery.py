@@ -100,6 +100,12 @@ async def test_a_wrong_secret_is_found_by_the_signature_and_never_sent(
     assert newcomer.tokens_sent() == 0
 
 
+async def test_half_a_surrogate_pair_is_not_what_was_signed(newcomer: Newcomer, autojump_clock: MockClock) -> None:
+    newcomer.kubeadm.change_cluster_info({"kubeconfig": "\ud800"})
+    with pytest.raises(DiscoveryError, match="is not signed with the token"):
+        await newcomer.joins()
+
+
 async def test_an_expired_token_is_told_within_seconds(newcomer: Newcomer, autojump_clock: MockClock) -> None:
     newcomer.kubeadm.expire_token(TOKEN)
     began = trio.current_time()

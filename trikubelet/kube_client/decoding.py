@@ -14,7 +14,6 @@ could be an object nothing is shown, nor any value of a Secret or a token.
 
 from __future__ import annotations
 
-import json
 import marshal
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -32,6 +31,7 @@ from trikubelet.api import (
     TokenRequest,
     from_dict,
 )
+from trikubelet.formats import go_json
 from trikubelet.formats.values import define
 from trikubelet.kube_client.errors import ApiAnswerError, error_event
 from trikubelet.kube_client.types import Undecodable, WatchEvent
@@ -58,7 +58,7 @@ _EVENT_TYPES: Final[Mapping[str, WatchEventType]] = {
 def parse_object(body: bytes, request: str) -> dict[str, Any]:
     """The JSON object that a body is. Raises ApiAnswerError."""
     try:
-        data = json.loads(body)
+        data = go_json.loads(body)
     except (ValueError, RecursionError) as error:
         raise ApiAnswerError(request, f"expected JSON, got {_beginning(body)} ({error})") from None
     if not isinstance(data, dict):

@@ -11,10 +11,10 @@ too, in HTML or plain text.
 from __future__ import annotations
 
 import http
-import json
 from typing import Final
 
 from trikubelet.api import DecodeError, Status, StatusDetails, from_dict
+from trikubelet.formats import go_json
 from trikubelet.formats.values import frozen
 
 MESSAGE_LIMIT: Final = 1024
@@ -172,7 +172,7 @@ def _from_status(request: str, code: int, status: Status, retry_after: float | N
 
 def _status_in(body: bytes) -> Status | None:
     try:
-        data = json.loads(body)
+        data = go_json.loads(body)
     except (ValueError, RecursionError):
         return None
     if not isinstance(data, dict) or data.get("kind") != "Status":

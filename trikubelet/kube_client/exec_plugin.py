@@ -20,6 +20,7 @@ import trio
 
 from trikubelet.api import DecodeError, from_dict
 from trikubelet.api.schema import APIObject
+from trikubelet.formats import go_json
 from trikubelet.formats.values import frozen
 from trikubelet.kube_client.kubeconfig_schema import ALWAYS, EXEC_VERSIONS
 from trikubelet.kube_client.tls import KeyPair
@@ -98,7 +99,7 @@ def exec_info(plugin: ExecSettings, access: ClusterAccess, authority: bytes | No
 def decode_credential(stdout: bytes, api_version: str) -> ExecCredential:
     """What a program printed. Raises ExecPluginError."""
     try:
-        data = json.loads(stdout)
+        data = go_json.loads(stdout)
     except (ValueError, RecursionError):
         raise ExecPluginError("decoding stdout: expected one JSON object") from None
     if not isinstance(data, dict) or data.get("kind") != _KIND or not isinstance(data.get("apiVersion"), str):

@@ -7,7 +7,6 @@ up to a limit. Blocking: everything here is called from a worker thread.
 from __future__ import annotations
 
 import hashlib
-import json
 import posixpath
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -28,6 +27,7 @@ from trikubelet.embedded.images.tar_stream import (
     broken_input_is_an_archive_error,
     decompressed,
 )
+from trikubelet.formats import go_json
 from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def parse_json(data: bytes, entry: str) -> Any:
     if (values := sum(map(data.count, (b",", b"{", b"[")))) > _MOST_VALUES:
         raise ArchiveError(f"it has {values} values, more than {_MOST_VALUES}", entry=entry)
     try:
-        return json.loads(data)
+        return go_json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ArchiveError(f"expected JSON: {error}", entry=entry) from error
 

@@ -6,7 +6,6 @@ often lie elsewhere) is followed without them and without the host's own headers
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import ssl
@@ -23,6 +22,7 @@ from trikubelet.embedded.registry.challenge import Challenge, parse_challenges, 
 from trikubelet.embedded.registry.errors import HostError, PullFailure
 from trikubelet.embedded.registry.hosts import is_loopback
 from trikubelet.embedded.registry.retry import PASSING_STATUSES, Timeouts, read_retry_after, wait_before_retry, worst
+from trikubelet.formats import go_json
 from trikubelet.formats.values import frozen
 from trikubelet.http.httpx_library import httpx
 from trikubelet.telemetry.logs import get_logger
@@ -453,7 +453,7 @@ def _said(cause: OSError) -> str:
 
 def _token_in(body: bytes) -> str:
     try:
-        document = json.loads(body)
+        document = go_json.loads(body)
     except (ValueError, RecursionError):
         return ""
     if not isinstance(document, dict):
@@ -466,7 +466,7 @@ def _token_in(body: bytes) -> str:
 def _error_words(body: bytes) -> str:
     """The message of a registry's error document, else its text where that is short."""
     try:
-        document: Any = json.loads(body)
+        document: Any = go_json.loads(body)
         first = document["errors"][0]
         words = ": ".join(str(first[key]) for key in ("code", "message") if first.get(key))
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):

@@ -6,6 +6,7 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from trikubelet.formats import go_json
 from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _capabilities(found: object) -> Capabilities:
 def _object(output: bytes) -> dict[str, Any]:
     """By keys in lower case."""
     try:
-        values = json.loads(output)
+        values = go_json.loads(output)
     except ValueError:
         values = None
     if not isinstance(values, dict):

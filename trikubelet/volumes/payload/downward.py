@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from trikubelet.api.name_formats import qualified_name
 from trikubelet.container.downward import Addresses, amount_text, field_value
 from trikubelet.container.errors import ContainerConfigError
-from trikubelet.volumes.payload.files import PayloadError, PayloadFile, as_bytes, mode_of_files
+from trikubelet.volumes.payload.files import PayloadError, PayloadFile, mode_of_files
 from trikubelet.volumes.payload.names import clean_path
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def downward_payload(
     for item in items:
         try:
             text = _text(item, pod, allocatable)
-            payload[clean_path(item.path)] = PayloadFile(as_bytes(text), mode if item.mode is None else item.mode)
+            payload[clean_path(item.path)] = PayloadFile(text.encode(), mode if item.mode is None else item.mode)
         except (ContainerConfigError, PayloadError) as error:
             problems.append(str(error))
     if problems:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from trikubelet.api import KeyToPath
-
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class PayloadError(Exception):
@@ -40,11 +37,6 @@ class PayloadFile:
 
 Payload = dict[str, PayloadFile]
 """Files by their path in the volume."""
-
-
-def as_bytes(text: str) -> bytes:
-    """Text of an object as it was on the wire; half a surrogate pair becomes U+FFFD, as in Go."""
-    return _SURROGATE.sub("\ufffd", text).encode()
 
 
 def mode_of_files(default_mode: int | None) -> int:

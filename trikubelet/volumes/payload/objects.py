@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trikubelet.volumes.payload.files import as_bytes, choose, mode_of_files
+from trikubelet.volumes.payload.files import choose, mode_of_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ def config_map_payload(
     values: dict[str, bytes] = {}
     if config_map is not None:
         # The API server sees to it that a key is in one of the two only.
-        values = {**{key: as_bytes(text) for key, text in config_map.data.items()}, **config_map.binary_data}
+        values = {**{key: text.encode() for key, text in config_map.data.items()}, **config_map.binary_data}
     return choose(
         values,
         items,

@@ -25,7 +25,6 @@ from trikubelet.runtime.images.credentials.secret_json import (
     SecretJSONError,
     as_object,
     as_text,
-    clean,
     parse_secret_json,
 )
 from trikubelet.telemetry.logs import get_logger
@@ -113,7 +112,7 @@ def _read_file(path: Path) -> bytes:
 
 def _logins(value: object) -> Logins:
     entries = as_object(value, "the list of credentials")
-    return {clean(location): _login(as_object(entry, "an entry")) for location, entry in entries.items()}
+    return {location: _login(as_object(entry, "an entry")) for location, entry in entries.items()}
 
 
 def _login(entry: dict[str, object]) -> Auth:

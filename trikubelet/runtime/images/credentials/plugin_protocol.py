@@ -17,7 +17,6 @@ from trikubelet.runtime.images.credentials.secret_json import (
     SecretJSONError,
     as_object,
     as_text,
-    clean,
     parse_secret_json,
 )
 
@@ -100,7 +99,7 @@ def _decode(response: dict[str, object]) -> PluginResponse:
         entry = as_object(value, "an entry of auth")
         _refuse_unknown(entry, _LOGIN_FIELDS, "an entry of auth")
         username, password = (as_text(entry.get(name), name) for name in ("username", "password"))
-        logins[clean(location)] = Auth(username, password)
+        logins[location] = Auth(username, password)
     return PluginResponse(cache_key_type, _duration(response.get("cacheDuration")), logins)
 
 

@@ -1,18 +1,14 @@
 """Reading JSON that holds secrets: the errors say where something is wrong, never what is there.
 
-`json`'s own error keeps the whole text, so it goes no further than this module. Strings come out fit for the wire:
-half a surrogate pair, which JSON can write and UTF-8 cannot, becomes the replacement character, as in Go.
+`json`'s own error keeps the whole text, so it goes no further than this module.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from typing import Final
 
+from trikubelet.formats import go_json
 from trikubelet.formats.values import frozen
-
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @frozen
@@ -27,11 +23,10 @@ class SecretJSONError(ValueError):
 
 def parse_secret_json(raw: bytes) -> object:
     """Raises SecretJSONError."""
-    text = raw.decode(errors="replace")
     try:
-        return json.loads(text)
+        return go_json.loads(raw)
     except json.JSONDecodeError as error:
-        at_end = error.pos >= len(text.rstrip())
+        at_end = error.pos >= len(error.doc.rstrip())
         problem = "unexpected end of JSON input" if at_end else f"no JSON at line {error.lineno} column {error.colno}"
     except RecursionError:
         problem = "JSON that is nested too deeply"
@@ -55,8 +50,4 @@ def as_text(value: object, what: str) -> str:
         return ""
     if not isinstance(value, str):
         raise SecretJSONError(f"{what} is no string")
-    return clean(value)
-
-
-def clean(text: str) -> str:
-    return _SURROGATE.sub("\ufffd", text)
+    return value
