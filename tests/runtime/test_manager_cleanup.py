@@ -199,6 +199,31 @@ async def test_a_started_container_claims_a_folder_that_has_no_owner(
     assert list((tmp_path / "logs").iterdir()) == []
 
 
+async def test_what_is_left_is_removed_when_no_sandbox_waits_to_be_stopped(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    gone, crashed = make_pod(name="gone"), make_pod(name="crashed")
+    node.sim.program(Program.crashes(2), pod="crashed")
+    pods = [make_pod(name=f"pod-{number}") for number in range(3 * node.options.calls_at_once)]
+    for pod in (gone, *pods):
+        await node.sync(pod)
+    await node.settle(crashed, 60)
+    await node.kill(gone)
+    status = await node.status(crashed)
+    node.sim.delays["StopPodSandbox"] = (1.0, 1.0)
+    node.sim.calls.clear()
+    async with trio.open_nursery() as nursery:
+        for pod in pods:
+            nursery.start_soon(node.kill, pod)
+        await trio.sleep(0.5)
+        nursery.start_soon(collect, node, "uid-gone")
+        nursery.start_soon(node.manager.remove_pod_containers, status)
+    last = max(stop.time for stop in node.sim.calls.of("StopPodSandbox"))
+    removals = node.sim.calls.of("RemoveContainer", "RemovePodSandbox")
+    assert len(removals) >= 3
+    assert all(removal.time >= last for removal in removals)
+
+
 async def test_nothing_is_taken_for_removed_before_all_sources_are_ready(
     autojump_clock: MockClock, node: Node, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from trikubelet.runtime.gc_choice import (
 )
 from trikubelet.runtime.kill import MINIMUM_GRACE_PERIOD
 from trikubelet.runtime.logs.paths import container_id_of_symlink, pod_uid_of_directory
+from trikubelet.runtime.turns import CallKind
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from trikubelet.runtime.gc_choice import ContainerGCPolicy
     from trikubelet.runtime.kill import Killer
     from trikubelet.runtime.pod_files import PodFiles
+    from trikubelet.runtime.turns import Turns
 
 log = get_logger("gc")
 
@@ -41,13 +43,21 @@ class ContainerCollector:
     """Garbage collection of containers, sandboxes and logs (kubelet: `containerGC`)."""
 
     def __init__(
-        self, runtime: RuntimeClient, starter: ContainerStarter, killer: Killer, files: PodFiles, clock: WallClock
+        self,
+        runtime: RuntimeClient,
+        starter: ContainerStarter,
+        killer: Killer,
+        files: PodFiles,
+        clock: WallClock,
+        turns: Turns,
     ) -> None:
+        """`turns`: those of the stops of sandboxes, which go first."""
         self._runtime = runtime
         self._starter = starter
         self._killer = killer
         self._files = files
         self._clock = clock
+        self._turns = turns
 
     async def collect(
         self,
@@ -119,7 +129,8 @@ class ContainerCollector:
             if result.failed:
                 return False
         try:
-            await self._starter.remove(container.id, pod_sandbox_id=container.pod_sandbox_id)
+            async with self._turns.take(CallKind.REMOVE):
+                await self._starter.remove(container.id, pod_sandbox_id=container.pod_sandbox_id)
         except (CRIError, OSError) as error:
             log.warning("container could not be removed", container_id=container.id, problem=str(error))
             return False
@@ -144,7 +155,8 @@ class ContainerCollector:
             try:
                 if sandbox.id not in stopped:  # else removing it would leak its network
                     await self._runtime.stop_pod_sandbox(sandbox.id)
-                await self._runtime.remove_pod_sandbox(sandbox.id)
+                async with self._turns.take(CallKind.REMOVE):
+                    await self._runtime.remove_pod_sandbox(sandbox.id)
             except CRIError as error:
                 if not error.not_found:
                     log.warning("sandbox could not be removed", sandbox=sandbox.id, problem=str(error))

@@ -37,7 +37,7 @@ from trikubelet.runtime.results import WaitingReasons
 from trikubelet.runtime.sandboxes.sandbox import SandboxMaker
 from trikubelet.runtime.sandboxes.user_namespaces import UserNamespaces
 from trikubelet.runtime.sync import PodSync, SyncParts, remove_container
-from trikubelet.runtime.turns import Turns
+from trikubelet.runtime.turns import CallKind, Turns
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.spans import spanned
 
@@ -88,12 +88,13 @@ class RuntimeManager:
             steps=context.steps,
         )
         hooks = HookRunner(runtime, recorder, self._pod_ips, ended=context.ended, metrics=self.metrics)
+        self._ends = Turns(options.calls_at_once)
         self._killer = Killer(
             runtime,
             recorder,
             hooks,
             ended=context.ended,
-            turns=Turns(options.calls_at_once),
+            turns=self._ends,
             steps=context.steps,
         )
         turns = Turns(options.calls_at_once)
@@ -107,7 +108,9 @@ class RuntimeManager:
             remember_end=self.remember_end,
             actuated=self._actuated,
         )
-        self._collector = ContainerCollector(runtime, self._starter, self._killer, context.files, context.clock)
+        self._collector = ContainerCollector(
+            runtime, self._starter, self._killer, context.files, context.clock, self._ends
+        )
         self._crash_loops = CrashLoops(
             recorder, context.clock, options.max_container_restart_period, options.min_container_restart_period
         )
@@ -318,4 +321,5 @@ class RuntimeManager:
         garbage collection.
         """
         for container in dead_containers_beyond(status, container_id=container_id, keep=keep):
-            await remove_container(self._starter, container)
+            async with self._ends.take(CallKind.REMOVE):
+                await remove_container(self._starter, container)

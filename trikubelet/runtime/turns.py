@@ -6,7 +6,7 @@ nearest to a running container: the first pods are ready early, and the last one
 
 Calls that stop a container never wait: its process is to have its signal at once. Sandboxes are stopped in turns of
 their own, in the order in which their containers have ended: so of a hundred pods that end at once the first are gone
-early, and the last one is not later.
+early, and the last one is not later. What is left of ended pods is removed when nothing waits to be stopped.
 
 A call that takes long is one that waits itself (for a network plugin, say) and does not keep the machine busy. Its turn
 is over after a while though it goes on, so that a few calls that hang do not hold up the node.
@@ -41,6 +41,7 @@ class CallKind(enum.IntEnum):
     CREATE_CONTAINER = 1
     RUN_SANDBOX = 2
     STOP_SANDBOX = 3
+    REMOVE = 4
 
 
 @define(eq=False)
