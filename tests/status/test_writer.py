@@ -192,6 +192,24 @@ async def test_ordinary_changes_gather_for_a_moment_and_an_urgent_one_takes_them
         ]
 
 
+async def test_a_deletion_is_acknowledged_with_the_end_if_that_comes_soon(autojump_clock: MockClock) -> None:
+    now = TrioClock().now()
+    deleted = [with_metadata(named(name), deletion_timestamp=now, generation=2) for name in ("x", "y", "z")]
+    stage = Stage(*(attrs.evolve(each, status=RUNNING) for each in deleted))
+    acknowledged = attrs.evolve(RUNNING, observed_generation=2)
+    async with stage.open():
+        for each in deleted:
+            stage.set(each.metadata.name, acknowledged)
+        await trio.sleep(0.5)
+        stage.set("x", attrs.evolve(DONE, observed_generation=2))
+        stage.set("y", attrs.evolve(acknowledged, container_statuses=(running("a", restart_count=1),)))
+        await trio.sleep(0.01)
+        assert [call.name for call in stage.client.called("patch")] == ["x", "y"]
+        await trio.sleep(0.5)
+        assert [call.name for call in stage.client.called("patch")] == ["x", "y", "z"]
+        assert stage.status("z").observed_generation == 2
+
+
 async def test_an_ordinary_write_that_waits_long_is_given_up_for_an_urgent_one(autojump_clock: MockClock) -> None:
     stage = Stage(named("x"))
     gate = stage.client.hold("patch", PODS)  # as the client's rate limit does

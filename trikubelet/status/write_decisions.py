@@ -103,6 +103,12 @@ class PatchStatus:
     fields: Mapping[str, Any]
     """Of `merged`, as they are written."""
 
+    @property
+    def acknowledges_deletion(self) -> bool:
+        """Whether the pod is to be deleted, and nothing new is told of its containers."""
+        deleted = self.copy.metadata.deletion_timestamp is not None
+        return deleted and not any(name.lower().endswith("containerstatuses") for name in self.body["status"])
+
 
 @frozen
 class DeletePod:

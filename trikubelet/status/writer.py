@@ -66,6 +66,8 @@ LOOK_PERIOD: Final = 10.0
 """Seconds, as the kubelet's `syncPeriod`."""
 GATHERING: Final = 0.05
 """Seconds that an ordinary change waits for more."""
+GATHERING_UNTIL_END: Final = 1.0
+"""The same where nothing but a pod's deletion is acknowledged: mostly its end comes sooner, and is written with it."""
 DURATION_BOUNDS: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60)
 """Seconds, as of the kubelet's `pod_status_sync_duration_seconds`."""
 URGENT_TIMEOUT: Final = 0.1
@@ -259,7 +261,7 @@ class StatusWriter:
                     return
                 action = self._next(work)
                 urgency = action.urgency if isinstance(action, PatchStatus) else Urgency.URGENT
-                if urgency is Urgency.ORDINARY and await self._gather(work):
+                if isinstance(action, PatchStatus) and urgency is Urgency.ORDINARY and await self._gather(work, action):
                     continue
                 async with self._slots[urgency]:
                     # Waiting for the slot may have taken long.
@@ -275,10 +277,10 @@ class StatusWriter:
             work.running = False
             self._progress.send(None)
 
-    async def _gather(self, work: _Work) -> bool:
+    async def _gather(self, work: _Work, patch: PatchStatus) -> bool:
         """Wait for more, if the first change is very new. Returns whether there was a wait."""
         since = work.waiting_since if work.waiting_since is not None else -float("inf")
-        left = since + GATHERING - trio.current_time()
+        left = since + (GATHERING_UNTIL_END if patch.acknowledges_deletion else GATHERING) - trio.current_time()
         if left <= 0:
             return False
         with trio.move_on_after(left):
