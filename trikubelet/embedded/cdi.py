@@ -12,7 +12,6 @@ newer kernels and runtimes know: a container that did without would fail later, 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from trikubelet.embedded.container_spec import SpecError
+from trikubelet.formats import go_json
 from trikubelet.formats.values import frozen
 from trikubelet.formats.yaml_documents import YamlError, read_documents
 from trikubelet.rpc.cri import v1
@@ -177,7 +177,7 @@ def _read(path: Path) -> Specification:
 def _parsed(path: Path, content: bytes) -> Any:
     try:
         if path.suffix == ".json":
-            return json.loads(content)
+            return go_json.loads(content)
         documents = read_documents(content)
         if len(documents) != 1:
             raise CDIError(f"expected one document, got {len(documents)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from trikubelet.formats import go_json
 from trikubelet.formats.values import frozen
 
 CREATION_TIMEOUT: Final = 30.0
@@ -95,7 +96,7 @@ def decode_status(message: bytes) -> CommandResult:
     if not message:
         return Failed("the connection ended before the server said how the command ended")
     try:
-        status = json.loads(message)
+        status = go_json.loads(message)
     except (ValueError, RecursionError):
         status = None
     if not isinstance(status, dict):
