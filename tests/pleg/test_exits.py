@@ -123,6 +123,17 @@ async def test_the_runtime_is_asked_when_it_usually_knows(autojump_clock: MockCl
     assert runtime.looks <= 4
 
 
+async def test_who_learns_it_otherwise_asks_rarely_and_says_nothing_of_the_lag(autojump_clock: MockClock) -> None:
+    runtime = SlowToKnow(at=2.3)
+    watched = ends(runtime)
+    watched.record("slow")
+    await watched.until_ended("pod", "slow", delay=0.5)
+    assert (trio.current_time(), runtime.looks) == (pytest.approx(2.5, abs=0.05), 5)
+    watched.record("c")
+    runtime.at = trio.current_time() + 0.06
+    assert await ended_after(watched, 100) == pytest.approx(0.06, abs=0.01), "the lag is not thought to be two seconds"
+
+
 async def test_a_runtime_that_was_slow_once_is_not_thought_slow_for_ever(autojump_clock: MockClock) -> None:
     runtime = SlowToKnow(at=30)
     watched = ends(runtime)

@@ -78,7 +78,8 @@ class ExitTracker:
     async def until_ended(self, _pod_uid: str, container_id: str, *, delay: float = 0.0) -> None:
         """Return when the container has ended, also for the runtime.
 
-        `delay`: seconds after a source's report in which the runtime is not asked, since it will say so itself.
+        `delay`: seconds after a source's report in which the runtime is not asked, since it will say so itself; it is
+        asked no more often than that afterwards.
         """
         while container_id not in self._reported:
             with trio.move_on_after(LOOK_WITHOUT_REPORT):
@@ -87,15 +88,17 @@ class ExitTracker:
             if await self._has_ended(container_id):
                 return
         await trio.sleep(delay)
-        await self.until_runtime_knows(container_id)
+        await self.until_runtime_knows(container_id, least_pause=delay)
 
-    async def until_runtime_knows(self, container_id: str) -> None:
-        """Ask the runtime until it says that the container has ended, or is gone."""
+    async def until_runtime_knows(self, container_id: str, *, least_pause: float = LOOKS.first) -> None:
+        """Ask the runtime until it says that the container has ended, or is gone. `least_pause` in seconds."""
         reported_at = self._reported.get(container_id, trio.current_time())
         await trio.sleep_until(max(reported_at + _EARLY * self._lag, trio.current_time()))
         pause = max(LOOKS.first, self._lag / _LOOKS_PER_LAG)
         overdue = reported_at + 2 * self._lag
-        looks = await poll_until(lambda: self._has_ended(container_id), pause, steady_until=overdue)
+        looks = await poll_until(lambda: self._has_ended(container_id), max(pause, least_pause), steady_until=overdue)
+        if pause < least_pause:
+            return  # which was too rarely to tell the lag
         took = min(trio.current_time() - reported_at, _LONGEST_LAG)
         # That the first question was late enough tells only that the lag is no longer than this.
         if looks or took < self._lag:
