@@ -128,7 +128,8 @@ async def test_who_learns_it_otherwise_asks_rarely_and_says_nothing_of_the_lag(a
     watched = ends(runtime)
     watched.record("slow")
     await watched.until_ended("pod", "slow", delay=0.5)
-    assert (trio.current_time(), runtime.looks) == (pytest.approx(2.5, abs=0.05), 5)
+    assert trio.current_time() == pytest.approx(2.5, abs=0.05)
+    assert runtime.looks == 5
     watched.record("c")
     runtime.at = trio.current_time() + 0.06
     assert await ended_after(watched, 100) == pytest.approx(0.06, abs=0.01), "the lag is not thought to be two seconds"
