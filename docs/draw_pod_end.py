@@ -53,7 +53,7 @@ def drawn() -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">',
         f"<style>{STYLE}</style>",
         '<text x="12" y="24" class="title">How soon a cluster sees that a pod has ended</text>',
-        '<text x="12" y="42" class="small">median, and the slowest of 12 rounds; the same node, '
+        '<text x="12" y="42" class="small">median, and the slowest of 30 rounds; the same node, '
         "containerd and API server</text>",
     ]
     for number in range(int(longest / 500) + 1):
