@@ -20,15 +20,20 @@ def loads(raw: bytes) -> Any:
     text = raw.decode(errors="replace")
     value = json.loads(text)
     # Only an escape writes one, as UTF-8 cannot.
-    return _whole(value) if "\\u" in text and _ESCAPE.search(text) else value
+    return _repaired(value) if "\\u" in text and _ESCAPE.search(text) else value
 
 
-def _whole(value: Any) -> Any:
+def whole(text: str) -> str:
+    """Half of a surrogate pair, which JSON can write and Go cannot hold, becomes U+FFFD."""
+    return _HALF.sub("\ufffd", text)
+
+
+def _repaired(value: Any) -> Any:
     match value:
         case str():
-            return _HALF.sub("\ufffd", value)
+            return whole(value)
         case list():
-            return [_whole(each) for each in value]
+            return [_repaired(each) for each in value]
         case dict():
-            return {_HALF.sub("\ufffd", key): _whole(each) for key, each in value.items()}
+            return {whole(key): _repaired(each) for key, each in value.items()}
     return value

@@ -7,18 +7,18 @@ What is printable is the same in both languages but for characters newer than ei
 
 from __future__ import annotations
 
-import re
 from typing import Final
+
+from trikubelet.formats.go_json import whole
 
 _ESCAPES: Final = {
     '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
 }  # fmt: skip
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def go_quote(text: str) -> str:
-    """A string in quotes. Half a surrogate pair, which JSON can write and Go cannot hold, becomes U+FFFD."""
-    return '"' + "".join(map(_escaped, _SURROGATE.sub("\ufffd", text))) + '"'
+    """A string in quotes, made `whole`."""
+    return '"' + "".join(map(_escaped, whole(text))) + '"'
 
 
 def go_quote_bytes(data: bytes) -> str:
