@@ -42,12 +42,12 @@ _parse_short = lru_cache(512)(_parse)
 
 def format_time(time: datetime) -> str:
     """`2026-01-31T12:00:00Z`: fractions of a second are cut off, as Kubernetes does."""
-    return _utc(time).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
+    return _utc(time).isoformat()[: len("2026-01-31T12:00:00")] + "Z"
 
 
 def format_micro_time(time: datetime) -> str:
     """`2026-01-31T12:00:00.000000Z`."""
-    return _utc(time).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+    return _utc(time).isoformat(timespec="microseconds")[: len("2026-01-31T12:00:00.000000")] + "Z"
 
 
 def _utc(time: datetime) -> datetime:
