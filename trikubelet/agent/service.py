@@ -25,7 +25,6 @@ from trikubelet.agent.resources import CgroupStartError
 from trikubelet.agent.server import AgentServer, ServerError
 from trikubelet.agent.sources import tell_of_nothing_to_run
 from trikubelet.agent.start import StartError
-from trikubelet.container.model import nothing_runs
 from trikubelet.linux import sd_notify
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.node.iptables_chains import keep_chains
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from trikubelet.agent.options import AgentOptions
     from trikubelet.agent.start import ConnectedRuntime
     from trikubelet.agent.tracing import Tracing
-    from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.kube_client.certificates.rotation import CertificateManager
     from trikubelet.kube_client.types import ApiClient
@@ -173,16 +171,12 @@ async def _agent(
 
 def _left_running(agent: Agent) -> str:
     """For people, which pods run on."""
-    names = [short_name(pod.full_name, agent.options.node_name) for pod in agent.pods.pods() if _runs(agent, pod)]
+    running = [pod for pod in agent.pods.pods() if agent.pleg.cache.runs(pod.metadata.uid)]
+    names = [short_name(pod.full_name, agent.options.node_name) for pod in running]
     if not names:
         return ""
     runs, them = ("runs", "it") if len(names) == 1 else ("run", "them")
     return f"{name_some(names)} {runs} on. `trikubelet stop` ends {them}, `trikubelet run` takes {them} up again"
-
-
-def _runs(agent: Agent, pod: Pod) -> bool:
-    status = agent.pleg.cache.last_seen(pod.metadata.uid)
-    return status is not None and not nothing_runs(status)
 
 
 async def _server(agent: Agent, view: NodeView, client_certificate: CertificateManager | None) -> AgentServer:

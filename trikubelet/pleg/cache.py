@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from trikubelet.container.model import PodRuntimeStatus
+from trikubelet.container.model import PodRuntimeStatus, nothing_runs
 from trikubelet.formats.values import define, frozen
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ class _Entry:
     status: PodRuntimeStatus
     error: Exception | None
     observed_at: float
+    runs: bool = False
+    """Whether something of the pod was seen to run."""
 
 
 @frozen
@@ -74,15 +76,16 @@ class PodStatusCache:
     def publish(self, uid: str, status: PodRuntimeStatus, observed_at: float) -> None:
         """An inspection that began at `observed_at` saw this."""
         self._disown(uid)
-        self._entries[uid] = _Entry(status, None, observed_at)
+        self._entries[uid] = _Entry(status, None, observed_at, not nothing_runs(status))
         self._owners.update(dict.fromkeys(_ids(status), uid))
         self._wake(uid)
 
     def publish_error(self, uid: str, error: Exception, observed_at: float) -> None:
         """An inspection that began at `observed_at` failed. What was seen before is kept for the next comparison."""
         entry = self._entries.get(uid)
-        status = entry.status if entry is not None else PodRuntimeStatus(uid=uid, name="", namespace="")
-        self._entries[uid] = _Entry(status, error, observed_at)
+        if entry is None:
+            entry = self._entries[uid] = _Entry(PodRuntimeStatus(uid=uid, name="", namespace=""), error, observed_at)
+        entry.error, entry.observed_at = error, observed_at
         self._wake(uid)
 
     def publish_removal(self, uid: str, container_id: str) -> None:
@@ -94,6 +97,7 @@ class PodStatusCache:
             sandbox_statuses=tuple(one for one in entry.status.sandbox_statuses if one.id != container_id),
             container_statuses=tuple(one for one in entry.status.container_statuses if one.id.id != container_id),
         )
+        entry.runs = not nothing_runs(entry.status)
 
     def last_seen(self, uid: str) -> PodRuntimeStatus | None:
         """The newest status without its error."""
@@ -104,6 +108,11 @@ class PodStatusCache:
         """Whether the runtime was last seen to hold something of the pod."""
         seen = self.last_seen(uid)
         return seen is not None and bool(seen.sandbox_statuses or seen.container_statuses)
+
+    def runs(self, uid: str) -> bool:
+        """Whether the runtime was last seen to run something of the pod: a container, or a sandbox."""
+        entry = self._entries.get(uid)
+        return entry is not None and entry.runs
 
     def observed_at(self, uid: str) -> float:
         """When the newest successful inspection began, in Trio time; minus infinity without one."""

@@ -18,7 +18,7 @@ from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.cgroups.orphans import OrphanCgroups
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.container.errors import GarbageCollectionError, KillPodError
-from trikubelet.container.model import RunningPod, nothing_runs
+from trikubelet.container.model import RunningPod
 from trikubelet.formats.values import frozen
 from trikubelet.pods.cleanup import (
     CleanupAction,
@@ -215,7 +215,7 @@ class Housekeeping:
     def _seen_of_unknown_pods(self) -> tuple[object, ...]:
         """What the runtime was last seen to hold of pods that have no worker."""
         unknown = self._cache.uids() - self._workers.states.phases().keys()
-        return self._cache.is_complete, {uid: self._seen_running(uid) for uid in unknown}
+        return self._cache.is_complete, {uid: self._cache.runs(uid) for uid in unknown}
 
     def compare_workers(self) -> None:
         """End the workers of pods that are not desired, and forget those that have finished."""
@@ -245,12 +245,8 @@ class Housekeeping:
             return True
         known = self._workers.states.phases().keys()
         ended = {pod.metadata.uid for pod in self._pods.pods() if pod.metadata.deletion_timestamp is not None}
-        seen_running = {uid for uid in self._cache.uids() - known if self._seen_running(uid)}
+        seen_running = {uid for uid in self._cache.uids() - known if self._cache.runs(uid)}
         return bool(seen_running or (ended | set(directories)) - known)
-
-    def _seen_running(self, uid: str) -> bool:
-        status = self._cache.last_seen(uid)
-        return status is not None and not nothing_runs(status)
 
     def clean_up(self, found: NodeContents) -> None:
         """The rest of a round (kubelet: `HandlePodCleanups`). The workers get nothing else meanwhile.
