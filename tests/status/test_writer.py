@@ -176,10 +176,10 @@ async def test_ordinary_changes_gather_for_a_moment_and_an_urgent_one_takes_them
     autojump_clock: MockClock,
 ) -> None:
     stage = Stage(named("x"), named("y"))
-    started = PodStatus(phase="Pending", conditions=(PodCondition(type="PodReadyToStartContainers", status="True"),))
+    initialized = PodStatus(phase="Pending", conditions=(PodCondition(type="Initialized", status="True"),))
     async with stage.open():
-        stage.set("x", started)
-        stage.set("y", started)
+        stage.set("x", initialized)
+        stage.set("y", initialized)
         await trio.sleep(0.02)
         assert stage.requests == []
         stage.set("y", RUNNING)
@@ -190,6 +190,29 @@ async def test_ordinary_changes_gather_for_a_moment_and_an_urgent_one_takes_them
             ("y", Urgency.URGENT),
             ("x", Urgency.ORDINARY),
         ]
+
+
+async def test_a_sandbox_is_told_of_with_the_start_of_containers_if_that_comes_soon(
+    autojump_clock: MockClock,
+) -> None:
+    stage = Stage(named("x"), named("y"), named("z"))
+    ready = PodCondition(type="PodReadyToStartContainers", status="True")
+    with_sandbox = PodStatus(phase="Pending", conditions=(ready,))
+    async with stage.open():
+        for name in ("x", "y", "z"):
+            stage.set(name, PodStatus(phase="Pending", conditions=(attrs.evolve(ready, status="False"),)))
+        await trio.sleep(0.1)
+        stage.client.calls.clear()
+        for name in ("x", "y", "z"):
+            stage.set(name, with_sandbox)
+        await trio.sleep(0.5)
+        stage.set("x", attrs.evolve(RUNNING, conditions=(ready,)))
+        stage.set("y", attrs.evolve(with_sandbox, container_statuses=(running("a", restart_count=1),)))
+        await trio.sleep(0.01)
+        assert [call.name for call in stage.client.called("patch")] == ["x", "y"]
+        await trio.sleep(0.5)
+        assert [call.name for call in stage.client.called("patch")] == ["x", "y", "z"]
+        assert stage.status("z").conditions[0].status == "True"
 
 
 async def test_a_deletion_is_acknowledged_with_the_end_if_that_comes_soon(autojump_clock: MockClock) -> None:

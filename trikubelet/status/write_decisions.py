@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
-from trikubelet.api import POD_READY, Pod, PodStatus, to_dict
-from trikubelet.api.pod_kinds import is_mirror_pod, is_static_pod, shows_version
+from trikubelet.api import CONDITION_TRUE, POD_READY, POD_READY_TO_START_CONTAINERS, Pod, PodStatus, to_dict
+from trikubelet.api.pod_kinds import has_ended, is_mirror_pod, is_static_pod, shows_version
 from trikubelet.backoff import Backoff
 from trikubelet.formats.values import define, frozen
 from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiStatusError, ApiUnreachable
-from trikubelet.kube_client.patches import POD_LISTS, strategic_patch
+from trikubelet.kube_client.patches import ORDER, POD_LISTS, strategic_patch
 from trikubelet.kube_client.types import Urgency, version_number
 from trikubelet.status.conditions import find_condition
 from trikubelet.status.manager import StatusChange
@@ -90,6 +90,9 @@ class Fetch:
     """With the name to ask for."""
 
 
+_CONDITIONS_ALONE: Final = {"conditions", ORDER + "conditions"}
+
+
 @frozen
 class PatchStatus:
     """Write a status."""
@@ -104,10 +107,14 @@ class PatchStatus:
     """Of `merged`, as they are written."""
 
     @property
-    def acknowledges_deletion(self) -> bool:
-        """Whether the pod is to be deleted, and nothing new is told of its containers."""
-        deleted = self.copy.metadata.deletion_timestamp is not None
-        return deleted and not any(name.lower().endswith("containerstatuses") for name in self.body["status"])
+    def more_follows(self) -> bool:
+        """Whether it tells no more than that a pod is to be deleted, whose end comes next, or that a pod has its
+        sandbox, in which its containers start next."""
+        told = self.body["status"]
+        if self.copy.metadata.deletion_timestamp is not None:
+            return not any(name.lower().endswith("containerstatuses") for name in told)
+        conditions = [(condition["type"], condition.get("status")) for condition in told.get("conditions", ())]
+        return (POD_READY_TO_START_CONTAINERS, CONDITION_TRUE) in conditions and told.keys() <= _CONDITIONS_ALONE
 
 
 @frozen
@@ -127,7 +134,7 @@ class LastAction:
 
     _about: tuple[object, ...] = ()
     _at: int = 0
-    """Whole seconds, which is as exactly as the date is written."""
+    """Whole seconds, which is as exactly as the date is written; 0 of a pod that has not ended, for which none is."""
     _action: WriteAction = attrs.field(factory=NothingThere)
 
     def next(
@@ -142,7 +149,7 @@ class LastAction:
         time: float,
     ) -> WriteAction:
         """What `next_action` says."""
-        about, at = (change, record, copy, may_fetch, may_run), int(now.timestamp())
+        about, at = (change, record, copy, may_fetch, may_run), int(now.timestamp()) if has_ended(change.status) else 0
         known = at == self._at and len(about) == len(self._about) and all(map(operator.is_, about, self._about))
         # Another client's writing is undone when some time has passed.
         if not known or isinstance(self._action, Later):

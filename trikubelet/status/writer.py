@@ -66,8 +66,8 @@ LOOK_PERIOD: Final = 10.0
 """Seconds, as the kubelet's `syncPeriod`."""
 GATHERING: Final = 0.05
 """Seconds that an ordinary change waits for more."""
-GATHERING_UNTIL_END: Final = 1.0
-"""The same where nothing but a pod's deletion is acknowledged: mostly its end comes sooner, and is written with it."""
+GATHERING_WHEN_MORE_FOLLOWS: Final = 1.0
+"""The same for what mostly comes just before something that others wait for, and can be written with it."""
 DURATION_BOUNDS: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60)
 """Seconds, as of the kubelet's `pod_status_sync_duration_seconds`."""
 URGENT_TIMEOUT: Final = 0.1
@@ -172,6 +172,7 @@ class StatusWriter:
     async def _notice_each(self, changes: StatusSubscription) -> None:
         async for change in changes:
             self._notice(change.pod.metadata.uid)
+            self._hasten(change.pod.metadata.uid)
 
     async def until_written(self, uids: Collection[str]) -> None:
         """Return once the API server has the newest status of each of these pods, as far as it has the pod."""
@@ -234,16 +235,24 @@ class StatusWriter:
             work.waiting_since = trio.current_time()
         work.news.send(None)
         if not work.running:
-            if self._is_left_to_do(work):
+            if self._is_likely_to_be_written(work, change) or self._is_left_to_do(work):
                 work.running = True
                 self._start.send_nowait(work)
-            return
-        if work.pause is not None and work.refused is not None and work.refused is not change:
+        elif work.pause is not None and work.refused is not None and work.refused is not change:
             work.pause.cancel()
-        if work.ordinary is not None:
+
+    def _hasten(self, uid: str) -> None:
+        """An ordinary write in flight is given up when the newest change is urgent."""
+        work = self._work.get(uid)
+        if work is not None and work.ordinary is not None:
             action = self._next(work)
             if isinstance(action, PatchStatus) and action.urgency is Urgency.URGENT:
                 work.ordinary.deadline = min(work.ordinary.deadline, trio.current_time() + URGENT_TIMEOUT)
+
+    def _is_likely_to_be_written(self, work: _Work, change: StatusChange) -> bool:
+        """Then its task finds out, since a pod's changes often come by twos."""
+        new = change is not work.record.change and not work.record.gone
+        return new and self._copy(change.pod, work) is not None
 
     def _is_left_to_do(self, work: _Work) -> bool:
         """Notes that the server has the newest status when there is nothing to do."""
@@ -280,7 +289,7 @@ class StatusWriter:
     async def _gather(self, work: _Work, patch: PatchStatus) -> bool:
         """Wait for more, if the first change is very new. Returns whether there was a wait."""
         since = work.waiting_since if work.waiting_since is not None else -float("inf")
-        left = since + (GATHERING_UNTIL_END if patch.acknowledges_deletion else GATHERING) - trio.current_time()
+        left = since + (GATHERING_WHEN_MORE_FOLLOWS if patch.more_follows else GATHERING) - trio.current_time()
         if left <= 0:
             return False
         with trio.move_on_after(left):
