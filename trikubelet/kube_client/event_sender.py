@@ -22,7 +22,7 @@ import trio
 
 from trikubelet.api import ObjectReference
 from trikubelet.backoff import Backoff
-from trikubelet.broadcast import Broadcast
+from trikubelet.broadcast import Inbox
 from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiStatusError
 from trikubelet.kube_client.event_correlation import REMEMBERED, CorrelatedEvent, EventCorrelator, Memory, Sighting
@@ -78,7 +78,8 @@ class EventSender:
         self._queue: OrderedDict[Hashable, CorrelatedEvent] = OrderedDict()
         self._in_flight: set[Hashable] = set()
         self._on_server: Memory[bool] = Memory(REMEMBERED)
-        self._offered: Broadcast[None] = Broadcast()
+        self._offered: Inbox[Hashable] = Inbox()
+        """Keys of what waits in the queue."""
         self._written = self._combined = self._limited = self._dropped = self._refused = 0
 
     def offer(self, event: AnyEvent) -> None:
@@ -96,7 +97,7 @@ class EventSender:
         self._queue[correlated.key] = correlated
         if len(self._queue) > QUEUED:
             self._drop_oldest()
-        self._offered.send(None)
+        self._offered.put(correlated.key)
 
     def statistics(self) -> SenderStatistics:
         return SenderStatistics(
@@ -116,22 +117,23 @@ class EventSender:
             task_status.started()
 
     def _drop_oldest(self) -> None:
-        self._queue.popitem(last=False)
+        key, _ = self._queue.popitem(last=False)
+        self._offered.drop(key)
         self._dropped += 1
         if self._dropped.bit_count() == 1:  # the 1st, 2nd, 4th, 8th…
             log.warning("too many events wait for the API server, dropping the oldest", dropped=self._dropped)
 
     async def _work(self) -> None:
-        while True:
-            key = next((key for key in self._queue if key not in self._in_flight), None)
-            if key is None:
-                await self._offered.wait()
-                continue
+        async for key in self._offered:
+            if key in self._in_flight:
+                continue  # whoever writes it writes this, too
             self._in_flight.add(key)
             try:
                 await self._deliver(key)
             finally:
                 self._in_flight.discard(key)
+                if key in self._queue:  # a fault came in between
+                    self._offered.put(key)
 
     async def _deliver(self, key: Hashable) -> None:
         """Write an event, and what is offered of it meanwhile, until the server has it or refuses it."""
