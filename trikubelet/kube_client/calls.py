@@ -44,7 +44,6 @@ log = get_logger("cluster")
 
 WrapTransport: TypeAlias = Callable[[Sends], Sends]
 JSON: Final = "application/json"
-_CLOSE_TIMEOUT: Final = 1.0
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _PORTS: Final = {"http": 80, "https": 443}
 _SAFE_IN_PATHS: Final = "/%:@!$&'()*+,;=~"
@@ -77,7 +76,7 @@ class Answer:
     content: bytes
     """The body, decoded; empty when it is a watch."""
     reply: Body
-    """The body of a watch, which is still open: the caller closes it with `close_reply`."""
+    """The body of a watch, which is still open: the caller closes it."""
     exchange: Exchange
 
 
@@ -176,7 +175,7 @@ class _Attempts:
             try:
                 content = await _read(reply.body)
             finally:
-                await close_reply(reply.body)
+                await reply.body.aclose()
             self._core.metrics.received.observe((call.method,), len(content))
         except TransportError as error:
             sent = exchange.sent and not isinstance(error, NotSentError)
@@ -248,9 +247,3 @@ async def _read(body: Body) -> bytes:
     while piece := await body.receive():
         pieces.append(piece)
     return b"".join(pieces)
-
-
-async def close_reply(body: Body) -> None:
-    """Be done with a response, read to its end or not. Works in a cancelled scope; does not wait for the server."""
-    with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_TIMEOUT):
-        await body.aclose()

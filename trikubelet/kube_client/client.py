@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import trio
 
 from trikubelet.api import DeleteOptions, KubernetesObject, Preconditions, to_dict
-from trikubelet.kube_client.calls import Answer, Call, Core, close_reply
+from trikubelet.kube_client.calls import Answer, Call, Core
 from trikubelet.kube_client.decoding import decode_answer, decode_item, parse_object
 from trikubelet.kube_client.errors import ApiAnswerError, ApiStatusError
 from trikubelet.kube_client.rate_limit import RateLimiter
@@ -278,7 +278,7 @@ class HttpApiClient:
                 resource, str(call), answer.reply, answer.exchange, self._core.health, timeout, self._core.known
             )
         finally:
-            await close_reply(answer.reply)
+            await answer.reply.aclose()
 
 
 @asynccontextmanager

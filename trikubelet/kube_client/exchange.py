@@ -32,7 +32,8 @@ class Body(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Be done with the response, read to its end or not. Takes no time that the peer decides on."""
+        """Be done with the response, read to its end or not. Works in a cancelled scope, and takes no time that the
+        peer decides on."""
         ...
 
 

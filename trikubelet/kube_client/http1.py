@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _KEPT_IDLE: Final = 32
 """Idle connections that are kept for the next requests."""
 _MOST: Final = 10_000
+_CLOSE_TIMEOUT: Final = 1.0
 _NOT_SENT: Final = (httpcore.ConnectError, httpcore.PoolTimeout)
 _ERRORS: Final = (httpcore.NetworkError, httpcore.ProtocolError, *_NOT_SENT)
 
@@ -112,7 +113,7 @@ class _Http1Body:
             return
         self._closed = True
         # Nothing in here waits for the peer: connections are closed by force.
-        with trio.CancelScope(shield=True):
+        with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
             if not self._ended:
                 await self.cut()
                 # httpcore's generators end by what they raise; dropped in the middle they would be finished by the

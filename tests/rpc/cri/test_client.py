@@ -27,7 +27,8 @@ Reply = object
 
 @attrs.define
 class ScriptedChannel:
-    """Answers every call with the same reply, or fails it, or never answers; notes what was asked."""
+    """Answers every call with the same reply, or fails it, or never answers; notes what was asked. As every channel, it
+    keeps the deadline of a call."""
 
     reply: object = None
     error: GRPCError | None = None
@@ -56,7 +57,8 @@ class ScriptedChannel:
     async def recv_message(self) -> object:
         await trio.lowlevel.checkpoint()
         if self.hangs:
-            await trio.sleep_forever()
+            await trio.sleep(math.inf if self.timeout is None else self.timeout)
+            raise GRPCError(Status.DEADLINE_EXCEEDED, f"context deadline exceeded: not within {self.timeout:g} s")
         if self.error is not None:
             raise self.error
         return self.reply
