@@ -10,7 +10,8 @@ tree counts as worse when it is more than 15 % above the other's, and by more th
 Times on the clock are not judged: they are the machine's as much as ours.
 
 The exit code is 1 when a figure got worse, and 2 when the commit that was asked for is not there. Without an earlier
-commit at hand (a clone without history) there is nothing to compare with: that is said, and is no failure.
+commit at hand (a clone without history) there is nothing to compare with: that is said, and is no failure. What guards
+such a clone is `benchmarks.work`, which counts instead.
 """
 
 from __future__ import annotations
@@ -327,7 +328,7 @@ def main(base: str | None, turns: int, json_file: Path | None) -> None:
     if commit is None:
         if base is not None:
             raise click.UsageError(f"this clone has no commit {base}")
-        click.echo("Nothing to compare with: this clone has no release.")
+        click.echo("Nothing to compare with: this clone has no release. `python -m benchmarks.work` needs none.")
         return
     with _checkout(commit) as folder:
         figures = compare(folder, turns)
