@@ -37,7 +37,7 @@ import click
 
 from benchmarks.agent_process import PATIENCE, write_configuration
 from benchmarks.picture import picture_option
-from benchmarks.report import Result, print_table
+from benchmarks.report import Result, print_table, write_aims
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -334,9 +334,7 @@ def main(base: str | None, turns: int, json_file: Path | None) -> None:
         figures = compare(folder, turns)
     print_figures(figures)
     results = [figure.result for figure in figures]
-    if json_file is not None:
-        content = [{**attrs.asdict(result), "met": result.met} for result in results]
-        json_file.write_text(json.dumps(content, indent=2) + "\n")
+    write_aims(results, json_file)
     sys.exit(0 if all(result.met for result in results) else 1)
 
 

@@ -57,7 +57,12 @@ def report(results: list[Result], json_file: Path | None) -> bool:
     # In a picture their units differ from bar to bar.
     shares = [[result.aim, f"{100 * result.value / result.goal:.0f} %"] for result in results if result.goal]
     note("Aims: what was measured, of what it may be", ["aim", "percent of the goal"], shares)
+    write_aims(results, json_file)
+    return all(result.met for result in results)
+
+
+def write_aims(results: list[Result], json_file: Path | None) -> None:
+    """Write the aims to `json_file`, if there is one."""
     if json_file is not None:
         content = [{**attrs.asdict(result), "met": result.met} for result in results]
         json_file.write_text(json.dumps(content, indent=2) + "\n")
-    return all(result.met for result in results)

@@ -23,12 +23,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import click
 import trio
 
 from benchmarks.picture import picture_option
-from benchmarks.report import Result, print_table
+from benchmarks.report import Result, print_table, write_aims
 from tests.scenarios.stage import cluster_stage
 from trikubelet.sim import Life, Program
 from trikubelet.sim.node import run_deterministically
@@ -164,8 +163,7 @@ def main(record: bool, json_file: Path | None) -> None:
         for (name, (unit, value)), aim in zip(figures.items(), aims, strict=True)
     ]
     print_table("Counted", ["", "unit", "recorded", "now", "change"], rows)
-    if json_file is not None:
-        json_file.write_text(json.dumps([{**attrs.asdict(aim), "met": aim.met} for aim in aims], indent=2) + "\n")
+    write_aims(aims, json_file)
     sys.exit(0 if all(aim.met for aim in aims) else 1)
 
 
