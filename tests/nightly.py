@@ -1,6 +1,7 @@
 """`python -m tests.nightly [EXAMPLES]`: many examples of what pods and nodes live through, 10,000 each, on all cores.
 
-What reads documents and layers from anybody gets a million of each.
+Every other property gets 1,000 new examples: by day they are always the same. What reads documents and layers from
+anybody gets a million of each.
 
 Every process plays its share with a seed of its own, which it prints. A failure comes with what replays it. After that,
 volumes and ports are attacked for longer, agents killed at more steps, more pods begun and ended, and a longer log
@@ -47,6 +48,9 @@ ATTACKS: Final = (
     "tests/agent/test_embedded_kill_campaign.py",
     "tests/agent/test_cluster_kill_campaign.py",
 )
+PROPERTIES: Final = ("tests", "-m", "hypothesis", *(f"--ignore={machine}" for machine in MACHINES))
+EXAMPLES_OF_A_PROPERTY: Final = 1_000
+"""Where the test does not say how many it wants."""
 PARSERS: Final = (
     "tests/embedded/registry/test_mutated_documents.py",
     "tests/embedded/network/cni/test_mutated_documents.py",
@@ -75,6 +79,13 @@ async def play(examples: int, seed: int) -> bool:
     """Play so many examples of each machine in a process of its own, print what came of it. Whether they passed."""
     passed, output = await run(f"--hypothesis-seed={seed}", *MACHINES, examples=examples)
     print(f"{examples} examples with seed {seed}:\n{output}", flush=True)
+    return passed
+
+
+async def explore(seed: int) -> bool:
+    """Give every property new examples. Whether all of them hold."""
+    passed, output = await run(f"--hypothesis-seed={seed}", *PROPERTIES, examples=EXAMPLES_OF_A_PROPERTY)
+    print(f"properties with seed {seed}:\n{output}", flush=True)
     return passed
 
 
@@ -145,6 +156,7 @@ async def play_all(examples: int) -> bool:
     async with trio.open_nursery() as nursery:
         for _ in range(shares):
             nursery.start_soon(share)
+    passed.append(await explore(random.randrange(2**32)))
     passed.append(await parse())
     passed.append(await attack())
     passed.append(await follow())
