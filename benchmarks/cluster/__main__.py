@@ -4,11 +4,14 @@
     python -m benchmarks.cluster --runtime containerd --rounds 50            # root, containerd (make packages)
     python -m benchmarks.cluster --runtime containerd --pods 100 --rounds 3 --rest 70 --json cluster.json
     python -m benchmarks.cluster --runtime containerd --kubelet PROGRAM      # beside another kubelet, on its own node
+    python -m benchmarks.cluster --runtime containerd --kubeconfigs FOLDER   # in a cluster that runs already
 
 Pods are created bound to the node, by an administrator of the API server, and what becomes of them is told by his
 watch. The floor is a bare client that makes the same CRI calls on a runtime of the same kind, until they return; of
 several pods at once, it is the bare client that was fastest of those that work on so many at a time. All take turns in
-the same run, after a pod each to warm up. See `contestants.py` and `arena.py`.
+the same run, after a pod each to warm up. The API server is the tests'. For another one FOLDER has kubeconfigs:
+`admin.kubeconfig` and, for the nodes, `benchmark.kubeconfig` and `benchmark-peer.kubeconfig`; the nodes' objects are
+left in it. See `contestants.py` and `arena.py`.
 """
 
 from __future__ import annotations
@@ -37,12 +40,14 @@ FLOOR_AT_ONCE: Final = (10, 500)
 """Tried where nothing else is said."""
 
 
-def measure_on(kind: str, settings: Settings, at_once: Sequence[int], kubelet: Path | None) -> Measurements:
+def measure_on(
+    kind: str, settings: Settings, at_once: Sequence[int], kubelet: Path | None, kubeconfigs: Path | None
+) -> Measurements:
     """Start everything, measure, leave nothing."""
     nodes = 1 if kubelet is None else 2
     steps = 2 + (len(at_once) + nodes) * (1 + settings.rounds) + (2 * nodes if settings.rest else 0)
-    with TemporaryDirectory(prefix="trikubelet-cluster-") as name, arena(kind, Path(name), kubelet) as started:
-        with progress_bar(steps) as progress:
+    with TemporaryDirectory(prefix="trikubelet-cluster-") as name:
+        with arena(kind, Path(name), kubelet, kubeconfigs) as started, progress_bar(steps) as progress:
             return trio.run(compete, started, settings, at_once, progress)
 
 
@@ -103,6 +108,11 @@ def _milliseconds(seconds: Sequence[float]) -> list[str]:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The program of another kubelet, which takes turns with this agent.",
 )
+@click.option(
+    "--kubeconfigs",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder with those of a cluster that runs already, instead of the API server of the tests.",
+)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
 @picture_option
 def main(
@@ -114,12 +124,13 @@ def main(
     at_once: tuple[int, ...],
     rest: float,
     kubelet: Path | None,
+    kubeconfigs: Path | None,
     json_file: Path | None,
 ) -> None:
     """Measure how long pods take to start and to end in a cluster."""
     silence()
     settings = Settings(pods, rounds, grace, settle, rest)
-    measured = measure_on(kind, settings, sorted({min(number, pods) for number in at_once}), kubelet)
+    measured = measure_on(kind, settings, sorted({min(number, pods) for number in at_once}), kubelet, kubeconfigs)
     of_pods = "one pod at a time" if pods == 1 else f"{pods} pods at once"
     print_steps(settings, measured, f"{of_pods}, {rounds} rounds, {kind}")
     click.echo(

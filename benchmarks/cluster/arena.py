@@ -1,8 +1,8 @@
 """Everything that runs while it is measured: a runtime for the bare clients, and an API server with a node.
 
 The node's agent is a process as a person would start it, with a kubeconfig; the API server is the tests', in a process
-of its own, reached by TCP and TLS. The bare clients have a runtime of the same kind for themselves: an agent ends pods
-that it was not told of.
+of its own, reached by TCP and TLS, or one that runs already. The bare clients have a runtime of the same kind for
+themselves: an agent ends pods that it was not told of.
 """
 
 from __future__ import annotations
@@ -82,13 +82,15 @@ class Arena:
 
 
 @contextmanager
-def arena(kind: str, folder: Path, kubelet: Path | None = None) -> Iterator[Arena]:
-    """Start everything. Nothing is left of it."""
+def arena(kind: str, folder: Path, kubelet: Path | None = None, kubeconfigs: Path | None = None) -> Iterator[Arena]:
+    """Start everything but an API server whose kubeconfigs are given. Nothing is left of it but the nodes there."""
     with interruptible_once() as stack:
-        yield _start(kind, folder, stack, kubelet)
+        if kubeconfigs is None:
+            kubeconfigs = stack.enter_context(running_api_server(folder / "api", [NODE_NAME, PEER_NODE]))
+        yield _start(kind, folder, stack, kubelet, kubeconfigs)
 
 
-def _start(kind: str, folder: Path, stack: ExitStack, kubelet: Path | None) -> Arena:
+def _start(kind: str, folder: Path, stack: ExitStack, kubelet: Path | None, kubeconfigs: Path) -> Arena:
     floor: Runtime
     if kind == "containerd":
         floor = stack.enter_context(containerd(folder / "floor", 0))
@@ -97,7 +99,6 @@ def _start(kind: str, folder: Path, stack: ExitStack, kubelet: Path | None) -> A
     else:
         floor = stack.enter_context(served_runtime(folder / "floor"))
         endpoint, runtime = "embedded", folder / "agent" / "root" / "runtime"
-    kubeconfigs = stack.enter_context(running_api_server(folder / "api", [NODE_NAME, PEER_NODE]))
     peer = None if kubelet is None else _start_peer(kind, folder / "peer", stack, kubelet, kubeconfigs)
     (folder / "agent" / "sign").mkdir(parents=True)
     flags = [
