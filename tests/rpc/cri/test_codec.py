@@ -209,27 +209,26 @@ def test_garbage_is_refused_or_read_as_google_reads_it(name: str, garbage: bytes
     check_against_google(getattr(v1, name), google_classes()[name], garbage)
 
 
-def has_unknown_entry(message: Any) -> bool:
-    """Whether a map's entry has a field that is not known. Google's C code takes the whole entry for an unknown field
-    of the message; its Go code, which runtimes have, and ours take the entry without that field."""
-    unknown = importlib.import_module("google.protobuf.unknown_fields").UnknownFieldSet(message)
-    maps = {field.number for field in message.DESCRIPTOR.fields if field.message_type and is_map(field)}
-    if any(field.field_number in maps and field.wire_type == 2 for field in unknown):
-        return True
-    for field, value in message.ListFields():
+def take_entries(message: Any) -> None:
+    """Google's C code takes a map's entry with a field that is not known for an unknown field of the message. Its Go
+    code, which runtimes have, and ours take the entry without that field, and so does this."""
+    factory, unknown = (
+        importlib.import_module(f"google.protobuf.{name}") for name in ("message_factory", "unknown_fields")
+    )
+    left_out = list(unknown.UnknownFieldSet(message))
+    for field in message.DESCRIPTOR.fields:
         if field.message_type is None:
             continue
-        if is_map(field):
-            values = value.values() if field.message_type.fields_by_name["value"].message_type else ()
-        else:
-            values = value if field.is_repeated else (value,)
-        if any(map(has_unknown_entry, values)):
-            return True
-    return False
-
-
-def is_map(field: Any) -> bool:
-    return bool(field.message_type.GetOptions().map_entry)
+        if field.message_type.GetOptions().map_entry:
+            for one in left_out:
+                if (one.field_number, one.wire_type) == (field.number, 2):
+                    entry = factory.GetMessageClass(field.message_type).FromString(one.data)
+                    getattr(message, field.name)[entry.key] = entry.value
+        elif field.is_repeated:
+            for item in getattr(message, field.name):
+                take_entries(item)
+        elif message.HasField(field.name):
+            take_entries(getattr(message, field.name))
 
 
 def check_against_google(cls: type[Message], google_cls: Any, data: bytes) -> None:
@@ -247,8 +246,7 @@ def check_against_google(cls: type[Message], google_cls: Any, data: bytes) -> No
         if "unknown wire type" in str(error) or "field 0 " in str(error):
             return
         raise
-    if has_unknown_entry(theirs):
-        return
+    take_entries(theirs)
     theirs.DiscardUnknownFields()
     without_unknown = google_cls.FromString(bytes(ours))
     without_unknown.DiscardUnknownFields()
