@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PORT = 8080
-SERVE = "mkdir /site; echo {0} > /site/name; echo ready; exec httpd -f -p {1} -h /site"
+# Without -f, httpd goes to the background when it listens, not before.
+SERVE = "mkdir /site; echo {0} > /site/name; httpd -p {1} -h /site && echo ready; exec sleep 1000"
 FETCH = """
 import sys, urllib.request
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -43,6 +43,10 @@ def _with_web(joined: OneNode) -> OneNode:
         joined.container("main", f"for i in $(seq -w 100); do echo line $i; done; echo complaint >&2; {UNTIL_TERM}"),
         joined.container("reads", "while read line; do echo got $line; done; exec sleep 1000", stdin=True),
         joined.container("tty", "exec sh", stdin=True, tty=True),
-        joined.container("www", f"mkdir -p /tmp/www; exec busybox httpd -f -p {port} -h /tmp/www"),
+        joined.container(
+            "www",
+            f"mkdir -p /tmp/www; exec busybox httpd -f -p {port} -h /tmp/www",
+            readinessProbe={"tcpSocket": {"port": port}, "periodSeconds": 1},
+        ),
     )
     return joined

@@ -44,7 +44,8 @@ ALL: Final = CommandStreams(stdin=True, stdout=True, stderr=True)
 TERMINAL: Final = CommandStreams(stdin=True, stdout=True, tty=True)
 WAYS: Final = ["spdy", "websocket"]
 """Passed through; v5, translated or tunnelled."""
-SPEC: Final = """
+PORT: Final = 8080
+SPEC: Final = f"""
     terminationGracePeriodSeconds: 0
     containers:
     - name: main
@@ -57,7 +58,7 @@ SPEC: Final = """
       tty: true
       command: ["sh"]
     - name: echoes
-      command: ["nc", "-ll", "-p", "8080", "-e", "cat"]
+      command: ["nc", "-ll", "-p", "{PORT}", "-e", "cat"]
 """
 
 
@@ -126,9 +127,18 @@ class Served:
 
     async def processes(self) -> str:
         """What runs in the main container."""
-        container = await self.view.running_container(self.view.the_pod, "", "main")
+        return await self._output("main", "ps")
+
+    async def until_listening(self) -> None:
+        """Until the container that echoes does so."""
+        with trio.fail_after(PATIENCE):
+            while f":{PORT:04X} " not in await self._output("echoes", "cat", "/proc/net/tcp", "/proc/net/tcp6"):
+                await trio.sleep(POLL)
+
+    async def _output(self, name: str, *command: str) -> str:
+        container = await self.view.running_container(self.view.the_pod, "", name)
         assert container is not None
-        return (await self.view.runtime.exec_sync(container, ["ps"], 10)).stdout.decode()
+        return (await self.view.runtime.exec_sync(container, command, 10)).stdout.decode()
 
 
 def _query(streams: CommandStreams) -> str:
@@ -269,6 +279,7 @@ async def test_attaching_on_every_way(containerd: ContainerdNode, tmp_path: Path
 
 async def test_port_forwards_on_every_way(containerd: ContainerdNode, tmp_path: Path) -> None:
     async with served_on(containerd, tmp_path) as served:
+        await served.until_listening()
         for way in WAYS:
             with trio.fail_after(PATIENCE):
                 async with open_port_forward(
@@ -290,7 +301,7 @@ async def _five_mebibytes_both_ways(
 ) -> None:
     local, remote = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(forward, remote, 8080)
+        nursery.start_soon(forward, remote, PORT)
 
         async def send() -> None:
             await local.send_all(DATA)
