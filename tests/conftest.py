@@ -9,6 +9,7 @@ import gc
 import inspect
 import itertools
 import os
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -62,6 +63,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(config.cache.mkdir("compiled"))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         sys.dont_write_bytecode = False
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's job in the background ignores it, and so would all that tests start and interrupt.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput") and not config.pluginmanager.is_blocked(LEFTOVERS):
         config.pluginmanager.register(Leftovers(), LEFTOVERS)
 

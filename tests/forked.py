@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 IMPORTED: Final = (
     "tests.agent.untouched_kernel",
-    "tests.cli.interruptible",
+    "tests.cli.command_line",
     "trikubelet.agent.cluster",
     "trikubelet.agent.server",
     "trikubelet.agent.stats",

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     Port = Callable[[ForwardedPort], Awaitable[None]]
 
 PATIENCE = 90.0
-INTERRUPTIBLE = "tests.cli.interruptible"
-MAIN = f"from {INTERRUPTIBLE} import main; main()"
+COMMAND_LINE = "tests.cli.command_line"
+MAIN = f"from {COMMAND_LINE} import main; main()"
 
 
 @attrs.define
@@ -245,7 +245,7 @@ async def run_cli(root_dir: Path, *words: object, stdin: bytes = b"") -> subproc
 async def started_cli(root_dir: Path, *words: object) -> AsyncIterator[PipedProcess]:
     """A command of ours that goes on, with pipes. Killed at the end if it has not ended."""
     stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
-    process = fork(INTERRUPTIBLE, words_of(root_dir, words), stdin=stdin[0], stdout=stdout[1], stderr=stderr[1])
+    process = fork(COMMAND_LINE, words_of(root_dir, words), stdin=stdin[0], stdout=stdout[1], stderr=stderr[1])
     for descriptor in (stdin[0], stdout[1], stderr[1]):
         os.close(descriptor)
     async with FdStream(stdin[1]) as into, FdStream(stdout[0]) as out, FdStream(stderr[0]) as err:
@@ -302,7 +302,7 @@ async def terminal(
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     try:
         process = fork(
-            INTERRUPTIBLE,
+            COMMAND_LINE,
             words_of(root_dir, words),
             main="main_on_terminal",
             stdin=slave,
