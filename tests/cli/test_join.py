@@ -156,10 +156,10 @@ async def test_a_join_that_is_refused_leaves_nothing(machine: Machine, case: str
         case "secret":
             done, expected = await machine.join(token="abcdef.fedcba9876543210"), "second half is wrong"
         case "id":
-            done, expected = await machine.join("--timeout=1", token="fedcba.0123456789abcdef"), "has expired"
+            done, expected = await machine.join("--timeout=3", token="fedcba.0123456789abcdef"), "has expired"
         case "expired":
             machine.kubeadm.expire_token(TOKEN)
-            done, expected = await machine.join("--timeout=1"), "has expired"
+            done, expected = await machine.join("--timeout=3"), "has expired"
         case "no hash":
             done, expected = await machine.join(ca_hash=""), "unsafe-skip-ca-verification"
         case "bad hash":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import pty
 import re
@@ -146,13 +147,14 @@ class Terminal:
     process: trio.Process
     descriptor: int
     shown: str = ""
+    _decoder: codecs.IncrementalDecoder = attrs.field(factory=codecs.getincrementaldecoder("utf-8"))
 
     async def until(self, pattern: str) -> str:
         """The first match of what is shown."""
         with trio.fail_after(PATIENCE):
             while (found := re.search(pattern, self.shown)) is None:
                 await trio.lowlevel.wait_readable(self.descriptor)
-                self.shown += os.read(self.descriptor, 65536).decode()
+                self.shown += self._decoder.decode(os.read(self.descriptor, 65536))
         return found[0]
 
 

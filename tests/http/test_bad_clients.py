@@ -151,7 +151,7 @@ async def test_half_a_handshake_is_cut_off_in_time(sent: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["plain", "tls"])
 async def test_a_chunk_that_never_ends_is_refused_in_time(name: str) -> None:
-    async with serving() as listeners:
+    async with serving(header_timeout=20) as listeners:
         stream = await dial(listeners, name)
         await stream.send_all(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nabc")
         assert await is_served(listeners)
@@ -161,7 +161,7 @@ async def test_a_chunk_that_never_ends_is_refused_in_time(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["plain", "tls"])
 async def test_a_connection_cut_within_a_chunk_leaves_nothing(name: str) -> None:
-    async with serving() as listeners:
+    async with serving(header_timeout=20) as listeners:
         stream = await dial(listeners, name)
         await stream.send_all(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nabc")
         await trio.aclose_forcefully(stream)
@@ -170,11 +170,11 @@ async def test_a_connection_cut_within_a_chunk_leaves_nothing(name: str) -> None
 
 @pytest.mark.parametrize("name", ["plain", "tls"])
 async def test_silence_after_an_upgrade_is_the_handlers_business_and_ends_with_the_client(name: str) -> None:
-    async with serving() as listeners:
+    async with serving(header_timeout=20) as listeners:
         streams = []
         for _ in range(50):
             stream = await dial(listeners, name)
-            await stream.send_all(UPGRADE)  # who waits for fifty handshakes before is sent away
+            await stream.send_all(UPGRADE)
             assert (await stream.receive_some()).startswith(b"HTTP/1.1 101 ")
             streams.append(stream)
         await trio.sleep(0.5)  # longer than anybody else may be silent
@@ -191,7 +191,7 @@ async def test_silence_after_an_upgrade_is_the_handlers_business_and_ends_with_t
 @pytest.mark.parametrize("line", [b"a: b\r\n", b"x" * 1000])
 async def test_a_head_of_a_gigabyte_is_refused_early(name: str, line: bytes) -> None:
     block, sent = line * (64 * 2**10 // len(line)), 0
-    async with serving() as listeners:
+    async with serving(header_timeout=20) as listeners:
         before = resident()
         stream = await dial(listeners, name)
         await stream.send_all(b"GET / HTTP/1.1\r\nHost: h\r\nX: ")

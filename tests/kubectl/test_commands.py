@@ -35,7 +35,8 @@ def test_output_error_and_exit_code(node: OneNode, way: str) -> None:
     done = node.run("exec", *MAIN, "--", "sh", "-c", "echo out; echo err >&2; exit 42")
     assert done.returncode == 42
     assert done.stdout == b"out\n"
-    assert done.stderr.splitlines()[0] == b"err"
+    # kubectl reads before it has its streams ready: on a busy machine it complains about the first, empty message.
+    assert b"err" in done.stderr.splitlines()
 
 
 def test_much_goes_in_and_out(node: OneNode, way: str) -> None:

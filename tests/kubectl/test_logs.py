@@ -78,7 +78,7 @@ def test_what_the_container_before_wrote(node: OneNode) -> None:
     node.start("again", node.container("again", script))
     node.until(lambda: node.status("again", "again")["restartCount"] == 1, "it has been restarted")
     assert node.kubectl("logs", "again", "--previous") == b"first\n"
-    assert node.kubectl("logs", "again") == b"second\n"
+    node.until(lambda: node.kubectl("logs", "again") == b"second\n", "it has written")
     node.kubectl("delete", "pod", "again", "--now")
 
 

@@ -148,7 +148,8 @@ async def test_keys_show_logs_why_and_help_and_lead_back(agent: StreamingAgent) 
         assert me.lines[1] == "one"
         assert me.lines[4].endswith("end"), "long lines go on below"
         assert me.title == ""
-        assert agent.requests[-1].query["follow"] == ["true"]
+        (log,) = [request for request in agent.requests if request.path.startswith("/containerLogs")]
+        assert log.query["follow"] == ["true"]
         await me.type("q?")
         await me.sees("Timelines run to the right")
         await me.type("q")
@@ -273,7 +274,7 @@ async def until_quiet(condition: Callable[[], bool]) -> None:
 
 
 async def test_a_pod_is_watched_from_its_start_to_its_end(node: Served) -> None:
-    node.sim.program(Program.runs_forever(sigterm=3), container="slow")
+    node.sim.program(Program.runs_forever(sigterm=6), container="slow")
     slow = static_pod(
         "slow", nodeName="simulated", terminationGracePeriodSeconds=20, containers=[{"name": "slow", "image": "test:1"}]
     )

@@ -162,7 +162,8 @@ async def test_exec_copies_stdin_to_its_end(tmp_path: Path, websockets: str) -> 
 async def test_exec_gives_the_exit_code_and_stderr(tmp_path: Path, websockets: str) -> None:
     done = await _kubectl(tmp_path, websockets, "exec", "p", "--", "exit", "42")
     assert done.returncode == 42
-    assert done.stderr.startswith(b"going\n")
+    # kubectl reads before it has its streams ready: on a busy machine it complains about the first, empty message.
+    assert b"going" in done.stderr.splitlines()
 
 
 @TRANSPORT
