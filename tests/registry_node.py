@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -19,6 +18,7 @@ import attrs
 import pytest
 import trustme
 
+from tests.free_ports import free_port
 from tests.oci_image import MANIFEST_TYPE, OciImage, digest
 from trikubelet.api import ObjectMeta, Secret
 
@@ -56,9 +56,7 @@ class RegistryNode:
         """Start it and wait until it answers."""
         self.root.mkdir(parents=True, exist_ok=True)
         (self.root / "htpasswd").write_text(HTPASSWD)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         http: dict[str, object] = {"addr": self.host}
         configuration = {
             "version": 0.1,

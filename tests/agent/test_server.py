@@ -27,6 +27,7 @@ from tests.agent.test_refusing_to_start import configuration, run
 from tests.apiserver.controllers import Controllers
 from tests.apiserver.server import ApiServer, open_api_server
 from tests.forked import ForkedProcess, fork
+from tests.free_ports import free_ports
 from trikubelet.clock import SystemClock
 from trikubelet.linux.shared_folder import unshare_folder
 from trikubelet.node.addresses import LOOPBACK, primary_address
@@ -94,20 +95,14 @@ class Running:
             return await self.process.wait_async()
 
 
-def free_ports(*names: str) -> dict[str, int]:
-    """Numbers that nobody listens on."""
-    ports = {}
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in names]
-    for name, sock in zip(names, sockets, strict=True):
-        ports[name] = sock.getsockname()[1]
-        sock.close()
-    return ports
+def ports_for(*names: str) -> dict[str, int]:
+    return dict(zip(names, free_ports(len(names)), strict=True))
 
 
 @asynccontextmanager
 async def running(folder: Path, *flags: str, **fields: Any) -> AsyncIterator[Running]:
     """An agent that has begun to serve, with one static pod; killed at the end if it still runs."""
-    ports = free_ports("port", "readOnlyPort", "healthzPort")
+    ports = ports_for("port", "readOnlyPort", "healthzPort")
     (folder / "manifests").mkdir(exist_ok=True)
     (folder / "manifests" / "web.json").write_text(json.dumps(POD))
     folders = {"podLogsDir": str(folder / "logs"), "staticPodPath": str(folder / "manifests")}
@@ -163,7 +158,7 @@ async def test_a_process_serves_what_its_configuration_says(tmp_path: Path) -> N
 
 
 async def test_flags_win_over_the_configuration_and_the_socket_is_always_there(tmp_path: Path) -> None:
-    other = free_ports("healthzPort")
+    other = ports_for("healthzPort")
     async with running(
         tmp_path, f"--healthz-port={other['healthzPort']}", "--read-only-port=0", enableServer=False, **ALONE
     ) as agent:
@@ -230,7 +225,7 @@ async def test_without_a_cluster_to_ask_the_defaults_serve_no_port_and_say_so_on
 def test_a_port_that_is_taken_ends_the_agent_and_tells_what_to_change(field: str, option: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
-        fields = {"address": "127.0.0.1", **free_ports("port", "healthzPort"), **ALONE, field: number}
+        fields = {"address": "127.0.0.1", **ports_for("port", "healthzPort"), **ALONE, field: number}
         *_, line = run(tmp_path, f"--runtime-endpoint=unix://{tmp_path}/none", configuration(tmp_path, **fields))
     name = {"port": "node", "readOnlyPort": "read-only"}[field]
     assert line.startswith(f"error: cannot listen on 127.0.0.1:{number} ({name}): address already in use, ")
@@ -258,7 +253,7 @@ async def test_a_port_for_health_that_is_taken_keeps_no_agent_from_starting(tmp_
 def test_an_agent_that_cannot_serve_as_it_is_told_does_not_start(
     fields: dict[str, Any], told: str, tmp_path: Path
 ) -> None:
-    given = {**free_ports("port", "healthzPort"), **ALONE, **fields}
+    given = {**ports_for("port", "healthzPort"), **ALONE, **fields}
     *_, line = run(tmp_path, f"--runtime-endpoint=unix://{tmp_path}/none", configuration(tmp_path, **given))
     assert line.startswith("error: ")
     assert told in line

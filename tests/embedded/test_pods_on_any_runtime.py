@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from tests.embedded.any_runtime import MACHINES_NETWORK, OWN_NETWORK, Runtime
+from tests.free_ports import free_port
 from tests.own_machine import run
 from tests.patience import PATIENCE
 from trikubelet.http.streaming.client import open_port_forward
@@ -86,8 +87,7 @@ async def test_an_address_is_somebody_elses_when_its_pod_is_gone(runtime: Runtim
 @pytest.mark.parametrize("host_ip", ["", "127.0.0.1"])
 async def test_a_port_of_the_machine_leads_to_a_pod(runtime_with_host_ports: Runtime, host_ip: str) -> None:
     runtime = runtime_with_host_ports
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     mapping = v1.PortMapping(protocol=v1.Protocol.TCP, container_port=PORT, host_port=port, host_ip=host_ip)
     pod = await serving(runtime, "mapped", port_mappings=[mapping])
     assert await trio.to_thread.run_sync(fetch, runtime, f"127.0.0.1:{port}") == "mapped"

@@ -10,7 +10,8 @@ import pytest
 
 from tests.agent.conftest import RUNTIMES, node_on
 from tests.agent.private_cgroups import private_cgroups
-from tests.kubectl.one_node import UNTIL_TERM, free_port, one_node
+from tests.free_ports import free_port
+from tests.kubectl.one_node import UNTIL_TERM, one_node
 from tests.volumes.real.served_cluster import served_cluster
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import ssl
 import subprocess
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.agent.private_cgroups import PrivateCgroups
 from tests.agent.real_node import NODE_NAME, RealNode
 from tests.apiserver.documents import Document, dig, items
 from tests.apiserver.metrics_server import MetricsServer
+from tests.free_ports import free_port
 from tests.patience import PATIENCE
 from tests.volumes.real.served_cluster import ServedCluster
 
@@ -184,13 +184,6 @@ def one_node(node: RealNode, cluster: ServedCluster, cgroups: PrivateCgroups) ->
         node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}")
     finally:
         node.clean()
-
-
-def free_port() -> int:
-    """Of any address of this machine; nobody has it now."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 def _secret(path: Path, text: str) -> Path:

@@ -8,10 +8,8 @@ its liveness probe, whose failures are too few to matter. What came of it is rea
 
 from __future__ import annotations
 
-import random
 import re
 import shutil
-import socket
 import sys
 import sysconfig
 from collections.abc import Mapping
@@ -24,6 +22,7 @@ import attrs
 import trustme
 
 from tests.agent.real_node import RealNode
+from tests.free_ports import free_ports
 from trikubelet.api import Pod
 
 if TYPE_CHECKING:
@@ -221,7 +220,7 @@ class ProbedPod:
 def probed_pod(folder: Path, image: str, containerd: ContainerdNode | None = None) -> Iterator[ProbedPod]:
     """The pod runs. Nothing is left of it, or AssertionError."""
     node = RealNode(folder, image, containerd)
-    ports = _free_ports()
+    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
     containers = _paired(QUESTIONS)
     with ExitStack() as stack:
         stack.callback(node.clean)
@@ -328,18 +327,3 @@ def _servers(node: RealNode, ports: Mapping[str, int]) -> tuple[dict[str, Any], 
         startupProbe=pod_probe({"exec": {"command": ["test", "-e", "/shared/serving"]}}, ports, failureThreshold=60),
     )
     return sidecar, [{"name": f"host-{number}", "hostPath": {"path": here}} for number, here in enumerate(folders)]
-
-
-def _free_ports() -> dict[str, int]:
-    """Beyond those that the system gives to clients."""
-    with ExitStack() as stack:
-        found: list[int] = []
-        while len(found) < len(PORTS):
-            sock = stack.enter_context(socket.socket())
-            number = random.randint(20_000, 32_000)
-            try:
-                sock.bind(("", number))
-            except OSError:
-                continue
-            found.append(number)
-    return dict(zip(PORTS, found, strict=True))
