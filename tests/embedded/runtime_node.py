@@ -233,7 +233,7 @@ def children_named(name: str, parent: int) -> list[int]:
     for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
         try:
             called = Path(f"/proc/{pid}/comm").read_text()
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             continue
         if called == f"{name}\n":
             found.append(int(pid))

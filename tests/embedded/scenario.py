@@ -1,4 +1,4 @@
-"""One container in a folder, as whoever this process is: prints what became of it as JSON."""
+"""One container in a folder, as whoever this process is, stopped with a grace: prints what became of it as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trikubelet.rpc.cri import v1
 MACHINE = v1.NamespaceOption(network=v1.NamespaceMode.NODE, ipc=v1.NamespaceMode.NODE, pid=v1.NamespaceMode.CONTAINER)
 
 
-async def main(folder: Path, command: list[str]) -> None:
+async def main(folder: Path, grace: int, command: list[str]) -> None:
     async with running_node(folder / "runtime", folder / "logs", networks={"fake": FakeNetwork()}) as node:
         outcome: dict[str, object] = {"capabilities": node.cri.capabilities()}
         try:
@@ -35,7 +35,7 @@ async def main(folder: Path, command: list[str]) -> None:
             outcome["machine's namespaces"] = probe.stdout.decode().split() == [
                 str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("net", "ipc", "uts")
             ]
-            await node.stop(container, 1)
+            await node.stop(container, grace)
             ended = await node.ended(container)
             outcome |= {"out": ended.out, "err": ended.err, "exit": ended.exit_code}
         except GRPCError as error:
@@ -46,4 +46,4 @@ async def main(folder: Path, command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, Path(sys.argv[1]), sys.argv[2:])
+    trio.run(main, Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

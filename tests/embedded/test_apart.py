@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,8 +36,12 @@ def mounts(pid: int | str) -> list[str]:
     return Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
 
 
-def by_id(lines: list[str]) -> dict[str, str]:
-    return {line.split()[0]: line for line in lines}
+def by_place(lines: list[str]) -> dict[tuple[str, str], str]:
+    """Each by its id, which another may get later, and its mount point; of its peers only whether there are any."""
+    return {
+        (line.split()[0], line.split()[4]): re.sub(r" (shared|master|propagate_from):\d+", r" \1", line)
+        for line in lines
+    }
 
 
 @pytest.mark.parametrize("propagation", list(v1.MountPropagation))
@@ -57,9 +62,9 @@ async def test_its_mounts_are_its_own_and_the_machines_stay_as_they_are(
     after = mounts(node.keeper_pid())
     assert [line for line in after if str(tmp_path) in line] == []
     # Others may mount and unmount here meanwhile. What stays is as it was, shared or not.
-    kept = by_id(before).keys() & by_id(after).keys()
+    kept = by_place(before).keys() & by_place(after).keys()
     assert kept
-    assert {number: by_id(after)[number] for number in kept} == {number: by_id(before)[number] for number in kept}
+    assert {place: by_place(after)[place] for place in kept} == {place: by_place(before)[place] for place in kept}
     listed = mounts(node.pid(container))
     places = [line.split()[4] for line in listed]
     (root,) = (line for line in listed if line.split()[4] == "/")

@@ -12,6 +12,8 @@ import pytest
 from tests.cgroup_folders import cgroups_with
 from tests.embedded.escapes.attack import needs_isolation, start_fails
 from tests.embedded.runtime_node import descriptors, is_alive, running_node, wait_for_descriptors, wait_until
+from tests.patience import PATIENCE
+from trikubelet.embedded import keeper_client
 from trikubelet.embedded.keeper.server import MOST_EXPECTED
 from trikubelet.rpc.cri import v1
 
@@ -23,9 +25,15 @@ pytestmark = pytest.mark.root
 
 async def waiting(node: Node, container: str) -> int:
     """The pid of the process that is to become a container, when it has come as far as it can."""
-    await wait_until(lambda: bool(cgroup_processes(container)), "it is in its cgroup")
-    (pid,) = cgroup_processes(container)
-    await wait_until(lambda: Path(f"/proc/{pid}/wchan").read_text() != "0", "it waits")
+    found: set[int] = set()
+
+    def waits() -> bool:
+        nonlocal found
+        found = cgroup_processes(container)  # for a moment with a child of it
+        return len(found) == 1 and all(Path(f"/proc/{pid}/wchan").read_text() != "0" for pid in found)
+
+    await wait_until(waits, "it is alone in its cgroup and waits")
+    (pid,) = found
     return pid
 
 
@@ -34,7 +42,9 @@ def cgroup_processes(container: str) -> set[int]:
 
 
 @pytest.fixture
-async def isolating(node: Node) -> Node:
+async def isolating(node: Node, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """Its keeper is told of every container that is created, however long that takes."""
+    monkeypatch.setattr(keeper_client, "TOLD_WITHIN", PATIENCE)
     needs_isolation(node)
     if not node.runtime.capabilities()["limits"]:
         pytest.skip("what waits is found by its cgroup")

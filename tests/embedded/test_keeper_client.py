@@ -149,14 +149,15 @@ async def test_the_pause_grows_until_a_keeper_answers(
 async def test_a_real_keeper_that_is_stopped_is_an_error_and_one_that_goes_on_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trikubelet.embedded.keeper_client.START_DEADLINE", 1.0)
     async with running_node(tmp_path / "runtime", tmp_path / "logs") as node:
         keeper = node.keeper_pid()
     os.kill(keeper, signal.SIGSTOP)
     try:
-        async with trio.open_nursery() as nursery:
-            with pytest.raises(KeeperStartError, match=f"kill -CONT {keeper}"):
-                await nursery.start(EmbeddedRuntime(tmp_path / "runtime", clock=SystemClock()).run)
+        with monkeypatch.context() as patch:
+            patch.setattr("trikubelet.embedded.keeper_client.START_DEADLINE", 1.0)
+            async with trio.open_nursery() as nursery:
+                with pytest.raises(KeeperStartError, match=f"kill -CONT {keeper}"):
+                    await nursery.start(EmbeddedRuntime(tmp_path / "runtime", clock=SystemClock()).run)
     finally:
         os.kill(keeper, signal.SIGCONT)
     async with running_node(tmp_path / "runtime", tmp_path / "logs") as node:

@@ -147,7 +147,10 @@ def left_in(way: Way, pid: int, why: bytes = b"") -> None:
     ("why", "told"),
     [(b"", "the process in between ended without an answer"), (b"no such process", "no such process")],
 )
-def test_a_process_in_between_that_forks_nobody_says_why(way: Way, why: bytes, told: str) -> None:
+def test_a_process_in_between_that_forks_nobody_says_why(
+    way: Way, why: bytes, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "WAY_IN_LIMIT", PATIENCE)
     way.begin(pid_namespace=0)
     left_in(way, 0, why)
     way.forks.asked[0](in_between(), "")

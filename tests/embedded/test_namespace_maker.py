@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from tests.embedded.runtime_node import children_named, is_alive, wait_until
+from tests.patience import SLOWER
 from trikubelet.embedded.keeper.namespace_maker import AHEAD_AFTER
 from trikubelet.rpc.cri import v1
 
@@ -89,7 +90,7 @@ async def test_those_of_the_next_pod_on_the_machines_network_are_made_ahead(root
 
     await start("first")
     (maker,) = makers(node)
-    await trio.sleep(20 * AHEAD_AFTER)
+    await trio.sleep(60 * AHEAD_AFTER * SLOWER)
     os.kill(maker, signal.SIGSTOP)
     try:
         await start("second")  # without it

@@ -207,19 +207,29 @@ async def test_namespaces_are_the_machines_where_that_is_asked(
     assert {line.partition(":")[0] for line in lines if line in machine} == shared
 
 
+async def sleeping(runtime: Runtime, pod: tuple[str, v1.PodSandboxConfig]) -> str:
+    """A container whose process has become `sleep 4321`."""
+    container = await runtime.start(pod, "exec sleep 4321")
+    look = ["sh", "-c", "grep -q ^sleep /proc/[0-9]*/cmdline"]
+    with trio.fail_after(PATIENCE):
+        while (await runtime.exec(container, look)).exit_code != 0:
+            await trio.sleep(0.02)
+    return container
+
+
 @pytest.mark.parametrize("network", [NODE, POD])
 async def test_a_pods_processes_see_each_other_or_not(runtime: Runtime, network: v1.NamespaceMode) -> None:
     for mode, seen in ((POD, True), (CONTAINER, False)):
         options = v1.NamespaceOption(network=network, pid=mode)
         pod = await runtime.pod(f"pid-{mode.value}", options=options)
-        await runtime.start(pod, "exec sleep 4321")
-        lines = await runtime.run(pod, "sleep 0.2; cat /proc/[0-9]*/cmdline | tr '\\0' ' '; echo")
+        await sleeping(runtime, pod)
+        lines = await runtime.run(pod, "cat /proc/[0-9]*/cmdline | tr '\\0' ' '; echo")
         assert any("sleep 4321" in line for line in lines) is seen
 
 
 async def test_a_container_joins_the_processes_of_another(runtime: Runtime) -> None:
     pod = await runtime.pod()
-    target = await runtime.start(pod, "exec sleep 4321")
+    target = await sleeping(runtime, pod)
     options = v1.NamespaceOption(network=NODE, pid=v1.NamespaceMode.TARGET, target_id=target)
     assert await runtime.run(pod, "tr '\\0' ' ' < /proc/1/cmdline; echo", options=options) == ["sleep 4321 "]
     await runtime.calls.stop_container(target, 0)

@@ -9,17 +9,17 @@ import shutil
 import signal
 import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
-from tests.embedded.runtime_node import Node, is_alive, running_node, wait_until
+from tests.embedded.runtime_node import Node, children_named, is_alive, running_node, wait_until
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.root
 
@@ -51,13 +51,22 @@ async def start_agent(folder: Path, script: str, nursery: trio.Nursery, *more: s
 
 
 async def test_a_new_agent_adopts_containers_with_every_line_of_the_time_between(tmp_path: Path) -> None:
-    script = "for i in $(seq 1 60); do echo line-$i; sleep 0.01; done; exit 7"
+    go = tmp_path / "go"
+    script = (
+        f"for i in $(seq 1 59); do echo line-$i; sleep 0.01; done; until [ -e {go} ]; do sleep 0.01; done; "
+        "echo line-60; exit 7"
+    )
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             agent, container = await start_agent(tmp_path, script, nursery)
             os.kill(agent.pid, signal.SIGKILL)
     exit_file = tmp_path / "runtime" / "containers" / container / "exit.json"
     assert not exit_file.exists()
+    keeper = json.loads((tmp_path / "runtime" / "keeper.json").read_text())["pid"]
+    (pid,) = children_named("bash", keeper)
+    seen_by_it = Path(f"/proc/{pid}/root{go}")
+    seen_by_it.parent.mkdir(parents=True, exist_ok=True)
+    seen_by_it.touch()
     await wait_until(exit_file.exists, "the container ended while nobody was there")
     async with ending_node(tmp_path) as node:
         ended = await node.ended(container)

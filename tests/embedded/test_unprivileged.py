@@ -29,8 +29,8 @@ WITHOUT_NAMESPACES = (
 ESCAPER = "import os,time; os.fork() or (os.setsid(), os.fork() or time.sleep(1000)); time.sleep(1000)"
 
 
-async def outcome(folder: Path, prefix: str, script: str) -> dict[str, Any]:
-    scenario = [sys.executable, "-m", "tests.embedded.scenario", str(folder), "bash", "-c", script]
+async def outcome(folder: Path, prefix: str, script: str, *, grace: int) -> dict[str, Any]:
+    scenario = [sys.executable, "-m", "tests.embedded.scenario", str(folder), str(grace), "bash", "-c", script]
     command = [*IN_USER_NAMESPACE, f"{prefix} {shlex.join(scenario)}"]
     with trio.fail_after(60):
         result = await trio.run_process(command, capture_stdout=True, stderr=subprocess.DEVNULL)
@@ -44,7 +44,7 @@ async def test_a_user_namespace_gives_real_containers(tmp_path: Path) -> None:
         "trap 'exit 4' TERM; echo $$; hostname; id -u; touch /usr/made; ls /sys/class/net; echo ready; "
         "while :; do sleep 0.01; done"
     )
-    found = await outcome(tmp_path, "exec", script)
+    found = await outcome(tmp_path, "exec", script, grace=30)
     assert found["capabilities"]["mode"] == "user-namespace", found
     assert found["out"] == "1\npod-host\n0\nlo\nready\n"
     assert found["exec"] == "from exec\n"
@@ -61,6 +61,7 @@ async def test_without_namespaces_there_are_plain_processes_and_none_escapes(tmp
         tmp_path,
         WITHOUT_NAMESPACES,
         f"echo $HOSTNAME; python3 -c '{ESCAPER}' {marker} & trap '' TERM; echo ready; wait",
+        grace=1,
     )
     assert found["capabilities"]["mode"] == "plain", found
     assert found["capabilities"]["network"] == "host"

@@ -19,6 +19,7 @@ import trio
 from tests.embedded.escapes.attack import needs_isolation, start_fails
 from tests.embedded.remote import TTY, executing
 from tests.embedded.runtime_node import OWN_PID
+from tests.patience import PATIENCE
 from trikubelet.embedded.seccomp.early import EARLY_CALLS
 from trikubelet.rpc.cri import v1
 
@@ -53,13 +54,13 @@ def filtered(profile: Path | None, **fields: Any) -> v1.LinuxContainerSecurityCo
 
 
 def watch(root: Path) -> str:
-    """Looks at every process again and again: what one may ever do that a container may not, and see of the machine."""
+    """Looks at every process until it is stopped: what one may do that a container may not, and see of the machine."""
     return f"""
-import os, time
-rights, files = 0, False
-end = time.monotonic() + 2
+import os, signal
+rights, files, stopped = 0, False, []
+signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
 print("ready", flush=True)
-while time.monotonic() < end:
+while not stopped:
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             files |= os.path.exists(f"/proc/{{pid}}/root{root}/keeper.sock")
@@ -90,6 +91,7 @@ async def test_what_is_on_its_way_in_has_no_more_rights_and_files_than_a_contain
                 await node.exec(watcher, ["true"])
             else:
                 await node.run(sandbox, ["true"], security=filtered(None, capabilities=few, namespace_options=options))
+    await node.stop(watcher, int(PATIENCE))
     assert (await node.ended(watcher)).out.splitlines()[1:] == ["0x0 False"]
 
 
