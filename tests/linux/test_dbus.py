@@ -11,6 +11,7 @@ import trio
 from jeepney import DBusAddress, HeaderFields, new_signal
 from jeepney.io.trio import open_dbus_connection
 
+from tests.patience import PATIENCE
 from tests.private_bus import Handler, PrivateBus, RefusalError, bus, service
 from trikubelet.linux.dbus import Bus, BusError, BusLostError, BusReplyError, Interface, open_bus
 
@@ -189,9 +190,9 @@ async def test_a_socket_that_is_no_bus(tmp_path: Path) -> None:
     async def say_nothing(stream: trio.SocketStream) -> None:
         await trio.sleep_forever()
 
-    for name, handler, text in (
-        ("closes", close_at_once, "closed the connection during the handshake"),
-        ("silent", say_nothing, "has not answered for 0.1 s"),
+    for name, handler, within, text in (
+        ("closes", close_at_once, PATIENCE, "closed the connection during the handshake"),
+        ("silent", say_nothing, 0.1, "has not answered for 0.1 s"),
     ):
         listener = trio.socket.socket(socket.AF_UNIX)
         await listener.bind(str(tmp_path / name))
@@ -199,6 +200,6 @@ async def test_a_socket_that_is_no_bus(tmp_path: Path) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.serve_listeners, handler, [trio.SocketListener(listener)])
             with pytest.raises(BusError, match=text):
-                async with open_bus(f"unix:path={tmp_path / name}", within=0.1):
+                async with open_bus(f"unix:path={tmp_path / name}", within=within):
                     pass
             nursery.cancel_scope.cancel()

@@ -377,10 +377,11 @@ async def test_probes_over_tcp_leave_no_port_in_time_wait() -> None:
         listen = partial(trio.serve_tcp, answers(b"\x08\x01"), 0, host="127.0.0.1")
         [listener] = await nursery.start(listen)
         port = listener.socket.getsockname()[1]
+        before = waiting_ports(port)  # of another test that had the same port
         for _ in range(20):
             assert await ask_grpc(*on_loopback(port), 10) == HEALTHY
         await trio.testing.wait_all_tasks_blocked()
-        assert waiting_ports(port) == 0
+        assert waiting_ports(port) <= before
         nursery.cancel_scope.cancel()
 
 

@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.patience import PATIENCE
 from tests.sources.test_file import manifest, put, watching
 from trikubelet.clock import SystemClock
 from trikubelet.sources import file
@@ -42,6 +43,13 @@ def fail_below(monkeypatch: pytest.MonkeyPatch, folder: Path, number: int, *, it
 
     monkeypatch.setattr(os, "stat", failing(os.stat))
     monkeypatch.setattr(os, "lstat", failing(os.lstat))
+
+
+async def until_idle(source: FileSource) -> None:
+    """A task that waits for its thread counts as blocked, so the thread must have ended, too."""
+    await trio.testing.wait_all_tasks_blocked(0.02)
+    while source._limiter.borrowed_tokens:
+        await trio.testing.wait_all_tasks_blocked(0.02)
 
 
 class Warnings(list[str]):
@@ -113,12 +121,12 @@ async def test_a_folder_whose_files_cannot_be_looked_at_ends_nothing(
         assert await watched.pods() == ["a-node=x:1"]
         with monkeypatch.context() as broken:
             fail_below(broken, tmp_path, number)
-            await trio.testing.wait_all_tasks_blocked(0.02)
+            await until_idle(watched.source)
             clock.jump(21)
             await watched.until_told()
             assert watched.told == [("a.yaml", [f"cannot be read: {os.strerror(number)}"])]
             clock.jump(21)
-            await trio.testing.wait_all_tasks_blocked(0.02)
+            await until_idle(watched.source)
             assert watched.receive.statistics().current_buffer_used == 0
         clock.jump(21)
         await watched.until_told(2)
@@ -137,9 +145,9 @@ async def test_a_folder_that_cannot_be_reached_ends_nothing_and_is_tried_again(
         with monkeypatch.context() as broken:
             fail_below(broken, tmp_path, number, itself=True)
             for _ in range(3):
-                await trio.testing.wait_all_tasks_blocked(0.02)
+                await until_idle(watched.source)
                 clock.jump(21)
-            await trio.testing.wait_all_tasks_blocked(0.02)
+            await until_idle(watched.source)
             assert watched.receive.statistics().current_buffer_used == 0
             assert warnings == [f"manifest path cannot be read {tmp_path} {os.strerror(number)}"]
         put(tmp_path / "b.yaml", manifest("b"))
@@ -164,7 +172,10 @@ async def problems(path):
     send, receive = trio.open_memory_channel(10)
     async with trio.open_nursery() as nursery:
         await nursery.start(source.run, send.send)
-        await trio.sleep(0.3)
+        with trio.fail_after(10):
+            while not (source.problems or source.path_problem):
+                await trio.sleep(0.01)
+        await trio.sleep(0.1)  # it looks again
         print(path.name, [str(p) for found in source.problems.values() for p in found], source.path_problem)
         nursery.cancel_scope.cancel()
 
@@ -198,7 +209,7 @@ def _look_as_nobody(folder: Path) -> None:
     put(closed / "inner" / "a.yaml", manifest("a"))
     closed.chmod(0o700)
     arguments = [sys.executable, "-c", _AS_NOBODY, str(listed), str(closed / "inner"), str(closed / "inner" / "a.yaml")]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.stdout.splitlines() == [
         f"listed ['{listed}/a.yaml: cannot be read: Permission denied'] None",
         "inner [] Permission denied",
@@ -335,8 +346,9 @@ async def test_a_worker_thread_that_cannot_be_started_ends_nothing(
 @pytest.mark.parametrize("path", ["/x\0y", "/" + "n" * 300, "/dev/null/m"])
 async def test_a_path_that_can_never_be_read_is_a_problem(path: str, clock: trio.testing.MockClock) -> None:
     async with watching(Path(path), period=20) as watched:
-        await trio.testing.wait_all_tasks_blocked(0.02)
-        assert watched.source.path_problem
+        with trio.fail_after(PATIENCE):
+            while not watched.source.path_problem:
+                await trio.testing.wait_all_tasks_blocked(0.02)
         assert watched.receive.statistics().current_buffer_used == 0
 
 

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
+from tests.patience import PATIENCE
 from tests.volumes.csi.stage import NAME, csi_driver
 from tests.volumes.real_kinds import KnownObjects, OneToken, running_manager
 from tests.volumes.stage import FakeStorage, add_claim, claimed, empty_dir
@@ -58,8 +59,6 @@ CHANGES: Final = frozenset(
 )
 WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 FAR: Final = datetime(2999, 1, 1, tzinfo=UTC)
-PATIENCE: Final = 10.0
-"""Seconds for a whole life of an agent."""
 GROUP: Final = 4321
 OLD, NEW = {"a": "1", "b": "1"}, {"a": "2", "b": "2", "c": "2"}
 SUB_PATHS: Final = {"disk": "sub", "memory": "sub", "config": "a", "data": "sub"}
@@ -98,7 +97,7 @@ class World:
         storage.volumes["pv-1"] = from_dict(PersistentVolume, known)
         modes = ("Persistent", "Ephemeral")
         storage.drivers[NAME] = csi_driver(attach_required=False, volume_lifecycle_modes=modes)
-        drivers = Drivers(timeout=5)
+        drivers = Drivers(timeout=PATIENCE)
         drivers.add(Driver(NAME, str(self.folder / "csi.sock"), "1.0.0"))
         with trio.fail_after(PATIENCE):
             async with running_manager(
@@ -183,7 +182,7 @@ async def clean_up(world: World, told: list[str]) -> None:
     async with world.agent(NEW) as (manager, _):
         for uid in await manager.pod_uids():
             await manager.remove(uid)
-        with trio.move_on_after(3):
+        with trio.move_on_after(PATIENCE):
             while left(world):  # what no pod's folder tells of
                 await trio.sleep(0.005)
         assert left(world) == []

@@ -246,7 +246,7 @@ class HangingMounter(FakeMounter):
 async def test_a_share_that_is_away_is_unmounted_by_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, also_by_force: bool
 ) -> None:
-    monkeypatch.setattr(nfs, "UNMOUNT_DEADLINE", 0.1)
+    monkeypatch.setattr(nfs, "UNMOUNT_DEADLINE", 1 if also_by_force else 2)
     mounter = HangingMounter(also_by_force=also_by_force)
     kind = make_kind(tmp_path, mounter)
     path = kind.path(UID, "data")

@@ -148,11 +148,13 @@ async def test_our_clients_deadline_and_cancellation_reach_the_server(path: Path
 
     with trio.fail_after(20), _GrpcioServer(path, split=split):
         async with open_unix_channel(path) as channel:
+            await call(channel, WHOLE, b"x")  # connects, so that the deadline covers no more than a call
             with pytest.raises(GRPCError) as caught:
-                await call(channel, SPLIT, b"x", timeout=0.3)
+                await call(channel, SPLIT, b"x", timeout=1)
             assert caught.value.status is Status.DEADLINE_EXCEEDED
             await _wait(ended)
-            assert remaining[0] == pytest.approx(0.3, abs=0.2)
+            assert remaining[0] is not None
+            assert 0 < remaining[0] <= 1
 
             ended.clear()
             entered.clear()
@@ -292,8 +294,9 @@ async def test_a_clients_deadline_and_cancellation_reach_our_handlers(path: Path
             raise
 
     def client(channel: grpc.Channel) -> None:
+        list(channel.unary_stream(SPLIT)(b"x"))  # connects, so that the deadline covers no more than a call
         with pytest.raises(grpc.RpcError) as caught:
-            channel.unary_unary(WHOLE)(b"x", timeout=0.3)
+            channel.unary_unary(WHOLE)(b"x", timeout=1)
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert left.wait(10)
         entered.clear()
