@@ -42,7 +42,7 @@ class Kill:
     delay: float
     """From when its endpoint failed until it was dead."""
     answered: float
-    """Until it was dead from the answer that reached the threshold."""
+    """Until it was dead from the answer that reached the threshold, or the last one: a probe out of time has none."""
 
     @property
     def beyond(self) -> float:
@@ -95,7 +95,8 @@ async def _fail(client: RuntimeClient, targets: Targets, container: str, where: 
         answers = targets.make_well(where)
     finally:
         os.close(pidfd)
-    return Kill(1000 * (dead - failed), 1000 * (dead - answers[THRESHOLD - 1]))
+    *_, reached = [failed, *answers[:THRESHOLD]]
+    return Kill(1000 * (dead - failed), 1000 * (dead - reached))
 
 
 async def _stop(client: RuntimeClient, container: str) -> float:

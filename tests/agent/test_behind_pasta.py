@@ -49,7 +49,7 @@ def node(tmp_path: Path) -> Iterator[RealNode]:
                 if node.agent is not None:
                     node.stop()
             node.until(lambda: pastas() == [], "no pasta is left")
-            assert node.leftovers() == []
+            node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}")
         finally:
             machine.kill()
 

@@ -66,9 +66,10 @@ def login1(bus: PrivateBus, monkeypatch: pytest.MonkeyPatch) -> Iterator[Login1C
         process.kill()
 
 
-def says_when_it_ends(name: str, seconds: float = 0) -> str:
-    """A script that notes in `/shared` when it is asked to end, and ends after a while."""
-    return f"trap 'echo asked >/shared/{name}; sleep {seconds}; exit 0' TERM; while :; do sleep 0.05; done"
+def says_when_it_ends(name: str, condition: str = "true") -> str:
+    """A script that notes in `/shared` when it is asked to end, and when it ends: once a command succeeds."""
+    ends = f"until {condition}; do sleep 0.05; done; echo ended >/shared/{name}-ended; exit 0"
+    return f"trap 'echo asked >/shared/{name}; {ends}' TERM; while :; do sleep 0.05; done"
 
 
 def has_ended(node: RealNode, name: str) -> bool:
@@ -80,9 +81,10 @@ def test_pods_end_in_order_though_the_agent_is_killed_in_the_middle(
     embedded_node: RealNode, login1: Login1Client
 ) -> None:
     node = embedded_node
-    node.configure(shutdownGracePeriod="40s", shutdownGracePeriodCriticalPods="20s")
+    node.configure(shutdownGracePeriod="120s", shutdownGracePeriodCriticalPods="20s")
     node.run("quick", node.container(says_when_it_ends("quick"), "quick"))
-    node.run("slow", node.container(says_when_it_ends("slow", 3), "slow"), terminationGracePeriodSeconds=30)
+    slow = node.container(says_when_it_ends("slow", "[ -e /shared/go ]"), "slow")
+    node.run("slow", slow, terminationGracePeriodSeconds=100)
     node.run("critical", node.container(says_when_it_ends("critical"), "critical"), priority=CRITICAL)
     node.start()
     for name in ("quick", "slow", "critical"):
@@ -102,7 +104,10 @@ def test_pods_end_in_order_though_the_agent_is_killed_in_the_middle(
     assert node.process("slow") is not None
     assert node.process("critical") is not None
 
+    asked = node.told().count("ending pods")
     node.start()
+    node.until(lambda: node.told().count("ending pods") > asked, "the next agent goes on with it")
+    (node.shared / "go").touch()
     for name in ("quick", "slow", "critical"):
         node.until(partial(has_ended, node, name), f"{name} has ended")
         status = node.until_phase(name, "Failed").status
@@ -111,8 +116,8 @@ def test_pods_end_in_order_though_the_agent_is_killed_in_the_middle(
             "Pod was terminated in response to imminent node shutdown.",
         )
         assert status.container_statuses[0].restart_count == 0
-    stamps = [(node.shared / name).stat().st_mtime for name in ("slow", "critical")]
-    assert stamps[1] - stamps[0] >= 3, "the critical pod is asked when the others have ended"
+    stamps = [(node.shared / name).stat().st_mtime for name in ("slow-ended", "critical")]
+    assert stamps[1] >= stamps[0], "the critical pod is asked when the others have ended"
     assert node.process("quick") is None, "what has ended does not start again"
     node.until(lambda: "the pods have ended" in node.told(), "the agent is done")
 

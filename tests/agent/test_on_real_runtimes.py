@@ -89,8 +89,8 @@ def test_a_container_that_ignores_sigterm_is_killed_when_its_grace_is_over(node:
     node.start()
     node.until_running("stubborn")
     node.until_process()
-    node.delete("stubborn")
     asked = time.monotonic()
+    node.delete("stubborn")
     node.until(lambda: node.process() is None, "the container is dead")
     assert time.monotonic() - asked > 1.8
     node.until_gone("stubborn")
@@ -216,7 +216,7 @@ def test_the_first_signal_ends_every_pod_gracefully_if_the_agent_shall_drain(nod
         node.until((node.shared / f"{name}-listens").exists, f"{name} listens to signals")
     assert node.stop(signal.SIGINT) == 0
     assert (node.shared / "story").read_text() == "ended\nended\n"
-    assert node.leftovers() == []
+    node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}")
 
 
 def test_whose_pods_end_with_the_agent_follows_from_the_runtime(node: RealNode) -> None:
@@ -226,7 +226,7 @@ def test_whose_pods_end_with_the_agent_follows_from_the_runtime(node: RealNode) 
     node.until(node.listens, "the container listens to signals")
     assert node.stop(signal.SIGINT) == 0
     if node.containerd is None:
-        assert node.leftovers() == []
+        node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}")
     else:
         assert node.process() is not None
         node.start("--drain-on-exit")

@@ -80,6 +80,14 @@ class ClaimNode:
         new.rename(self.folder / "faults")
 
     def calls(self) -> list[tuple[str, list[str], str]]:
+        """Those that have ended."""
+        return [call for call in self._noted() if call[2] != "begun"]
+
+    def until_called(self, call: str, claim: str) -> None:
+        """The driver has such a call, ended or not."""
+        self.node.until(lambda: (call, [claim], "begun") in self._noted(), f"{call} for {claim} has begun")
+
+    def _noted(self) -> list[tuple[str, list[str], str]]:
         path = self.folder / "calls"
         lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         return [(line["call"], line["claims"], line["outcome"]) for line in lines]
@@ -254,8 +262,7 @@ def test_pods_get_the_devices_of_their_claims(claims: ClaimNode) -> None:
     claims.create_pod("late")
     claims.claim("hung", "late", made_for="late")
     claims.bind("late")
-    checkpoint = claims.node.root / "dra_manager_state"
-    claims.node.until(lambda: "hung" in checkpoint.read_text(), "the claim is being prepared")
+    claims.until_called(PREPARE, "hung")
     claims.kill_driver()
     claims.until_event("late", "NodePrepareResources: rpc error: code = Unavailable")
     claims.fault()

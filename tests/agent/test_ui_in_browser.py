@@ -99,7 +99,7 @@ async def test_pods_are_rows_with_their_states(browser: Browser, tmp_path: Path)
 
 
 async def test_a_pod_that_comes_and_goes_while_it_is_watched(browser: Browser, tmp_path: Path) -> None:
-    pod = static_pod("late", terminationGracePeriodSeconds=4)
+    pod = static_pod("late", terminationGracePeriodSeconds=30)
     async with watching(browser, tmp_path) as screen:
         screen.node.sim.program(Program.runs_forever(sigterm=None), pod="late-node")
         assert await screen.see(browser.text, ROW.format("late")) == ""
@@ -108,10 +108,12 @@ async def test_a_pod_that_comes_and_goes_while_it_is_watched(browser: Browser, t
         await screen.choose("late")
         await screen.see(browser.until_text, "#why", "nothing: the pod is Running and ready")
         screen.node.source.remove(pod)
-        first = await screen.see_state("late", r"^ending: \d s of 4 s left$")
-        second = await screen.see_state("late", f"^(?!{first}$)ending: \\d s of 4 s left$")
+        first = await screen.see_state("late", r"^ending: \d+ s of 30 s left$")
+        second = await screen.see_state("late", f"^(?!{first}$)ending: \\d+ s of 30 s left$")
         assert int(second.split()[1]) < int(first.split()[1])
         await screen.see(browser.until_text, "#why", "StopContainer of `main`: .* asked by: manifest removed")
+        (container,) = screen.node.sim.running_containers("uid-of-late")
+        screen.node.sim.end_container(container, 128 + signal.SIGKILL)
         await screen.see_state("late", "^gone$")
         states = await screen.see(
             browser.run,
@@ -294,10 +296,13 @@ def test_real_containers_and_an_agent_that_starts_anew(browser: Browser, embedde
         browser.until_text(".row.pod .state", "^ready$")
         browser.until_text("#events", "Running")
         node.run(
-            "stubborn", node.container('trap "" TERM; while :; do sleep 0.1; done'), terminationGracePeriodSeconds=3
+            "stubborn",
+            node.container('trap "" TERM; until [ -e /shared/seen ]; do sleep 0.1; done'),
+            terminationGracePeriodSeconds=30,
         )
         browser.until("return document.querySelectorAll('.row.pod[data-state=ready]').length === 2")
         (node.manifests / "stubborn.json").unlink()
-        browser.until_text(".row.pod[data-state=ending] .state", r"^ending: \d s of 3 s left$")
+        browser.until_text(".row.pod[data-state=ending] .state", r"^ending: \d+ s of 30 s left$")
+        (node.shared / "seen").touch()
         browser.until_text(".row.pod[data-state=gone] .state", "^gone$")
         browser.open("about:blank")

@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--version", action="append", help="of its interface; by default both")
     parser.add_argument("--state", type=Path, required=True, help="the folder with what is prepared")
     parser.add_argument("--cdi", type=Path, help="the folder for CDI specifications")
-    parser.add_argument("--log", type=Path, help="a line of JSON for each call")
+    parser.add_argument("--log", type=Path, help="a line of JSON for each call that begins or ends")
     parser.add_argument("--faults", type=Path, help="a file with what goes wrong, read at each call")
     trio.run(run, parser.parse_args())
 

@@ -114,7 +114,7 @@ class ToyDriver:
         uids = [claim.uid for claim in claims]
         self._busy.update(uids)
         self.most_at_once = max(self.most_at_once, *(self._busy[uid] for uid in uids), 0)
-        self._tell()
+        self._note(method, names, "begun")
         outcome, fault = "cancelled", self.faults.take(method)
         try:
             await trio.sleep(self.takes)
@@ -133,10 +133,13 @@ class ToyDriver:
             return reply
         finally:
             self._busy.subtract(uids)
-            if self.log is not None:
-                with self.log.open("a") as file:
-                    file.write(json.dumps({"call": method, "claims": names, "outcome": outcome}) + "\n")
-            self._tell()
+            self._note(method, names, outcome)
+
+    def _note(self, method: str, names: list[str], outcome: str) -> None:
+        if self.log is not None:
+            with self.log.open("a") as file:
+                file.write(json.dumps({"call": method, "claims": names, "outcome": outcome}) + "\n")
+        self._tell()
 
     def _tell(self) -> None:
         self.changed.set()

@@ -227,4 +227,4 @@ def test_the_embedded_runtime_takes_the_image_and_runs_it(tmp_path: Path) -> Non
         assert any("everything held" in line for line in node.logs("sim"))
     finally:
         node.stop()
-    assert node.leftovers() == []
+    node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}")

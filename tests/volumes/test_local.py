@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -477,8 +477,9 @@ async def test_a_file_system_that_cannot_grow_is_named(program: Callable[[str, s
 def loops_on(path: Path) -> list[str]:
     found = []
     for backing in Path("/sys").glob("block/loop*/loop/backing_file"):
-        if backing.read_text().strip() == str(path):
-            found.append(backing.parent.parent.name)
+        with suppress(OSError):  # it has been released meanwhile
+            if backing.read_text().strip() == str(path):
+                found.append(backing.parent.parent.name)
     return found
 
 

@@ -41,7 +41,7 @@ class Login1:
         ours, theirs = os.pipe2(os.O_CLOEXEC)
         self.inhibitors += 1
         self.nursery.start_soon(self._until_released, ours)
-        self.nursery.start_soon(_close_soon, theirs)
+        self.nursery.start_soon(self._close_when_sent, theirs)
         return "h", (theirs,)
 
     async def shut_down(self) -> tuple[str, tuple[Any, ...]]:
@@ -75,11 +75,14 @@ class Login1:
             self.inhibitors -= 1
             os.close(descriptor)
 
-
-async def _close_soon(descriptor: int) -> None:
-    """Once it has been sent."""
-    await trio.sleep(0.05)
-    os.close(descriptor)
+    async def _close_when_sent(self, descriptor: int) -> None:
+        """The answer has the lock, or waits for it, before this task first runs: nothing yields in between."""
+        assert self.service is not None
+        try:
+            async with self.service.connection.send_lock:
+                pass
+        finally:
+            os.close(descriptor)
 
 
 @asynccontextmanager

@@ -46,7 +46,7 @@ while [ -z "$done" ]; do
   [ "$a" = "$b" ] && [ "$a" = "$c" ] && [ "$a" = "$d" ] && [ ${#a} = LENGTH ] || { mixed=$((mixed+1)); continue; }
   [ "$a" = "$last" ] || { echo "saw: $word"; last="$a"; }
 done
-echo "reads: $reads"; echo "mixed: $mixed"; echo END-OF-READER; cd /; sleep 3600
+echo "reads: $reads"; echo "mixed: $mixed"; echo END-OF-READER; cd /; sleep 5
 """
 
 
@@ -79,7 +79,7 @@ def test_no_reader_sees_parts_of_two_versions(node: JoinedNode) -> None:
         "reader",
         container,
         volumes=[{"name": "cm", "configMap": {"name": "changing"}}],
-        terminationGracePeriodSeconds=1,
+        terminationGracePeriodSeconds=30,
     )
 
     def running() -> bool:
@@ -110,6 +110,12 @@ def test_no_reader_sees_parts_of_two_versions(node: JoinedNode) -> None:
     assert sorted(path.name for path in volume.iterdir() if not path.name.startswith("..")) == sorted(FILES)
     node.until(lambda: len(list(volume.iterdir())) == len(FILES) + 2, "no folder of an older version is left")
     node.cluster.delete("pods", "reader")
-    node.until(lambda: "END-OF-READER" in node.lines("reader"), "the reader tells what it has seen", "reader")
-    assert "mixed: 0" in node.lines("reader")
+    said: list[str] = []
+
+    def told() -> bool:
+        said[:] = node.lines("reader")
+        return "END-OF-READER" in said
+
+    node.until(told, "the reader tells what it has seen", "reader")
+    assert "mixed: 0" in said
     node.end("reader")
