@@ -28,8 +28,8 @@ VENV: Final = "/opt/venv"
 CERTIFICATES: Final = "etc/ssl/certs/ca-certificates.crt"
 PACKAGES: Final = (
     "apparmor bash-static busybox-static ca-certificates containerd containernetworking-plugins dbus docker-registry "
-    "initramfs-tools iproute2 iptables kmod linux-image-cloud-amd64 openssh-server procps python3 python3-venv runc "
-    "selinux-policy-default strace systemd systemd-sysv udev uidmap util-linux zstd"
+    "initramfs-tools iproute2 iptables kmod linux-image-cloud-amd64 open-iscsi openssh-server procps python3 "
+    "python3-venv runc selinux-policy-default strace systemd systemd-sysv udev uidmap util-linux zstd"
 )
 UNUSED_SERVICES: Final = ("containerd", "docker-registry")
 """Tests start their own."""
@@ -55,8 +55,9 @@ DEFAULT_TESTS: Final = (
     "tests/embedded/test_apparmor_on_kernel.py",
     "tests/embedded/escapes",
     "tests/agent/test_resource_managers.py",
+    "tests/volumes/scsi/test_on_target.py",
 )
-"""What depends on the version of cgroups, on systemd, or on a kernel with AppArmor."""
+"""What depends on the version of cgroups, on systemd, or on a kernel with AppArmor or an iSCSI target."""
 SELINUX_TESTS: Final = ("tests/embedded/test_selinux_on_kernel.py",)
 
 
