@@ -74,12 +74,16 @@ def test_a_shim_that_containerd_knows_nothing_of_ends_with_it(tmp_path: Path) ->
     node.start()
     (bundle := tmp_path / "bundle").mkdir()
     (bundle / "config.json").write_text("{}")
+    os.mkfifo(bundle / "log")
+    reader = os.open(bundle / "log", os.O_RDONLY | os.O_NONBLOCK)  # without one the shim ends by itself
     shim = program("containerd-shim-runc-v2")
     of_node = ["-namespace", "k8s.io", "-id", "forgotten", "-address", str(node.socket)]
     subprocess.run([shim, *of_node, "start"], cwd=bundle, check=True, timeout=PATIENCE, capture_output=True)
-    assert [pid for pid in processes_with(str(node.socket)) if is_shim(pid)]
-    node.stop()
     end = time.monotonic() + PATIENCE
+    while not any(map(is_shim, processes_with(str(node.socket)))):
+        assert time.monotonic() < end
+    node.stop()
+    os.close(reader)
     while processes_with(str(node.socket)):
         assert time.monotonic() < end
         time.sleep(0.05)
