@@ -8,9 +8,9 @@ The compiler is grpc_tools' protoc with betterproto's plugin, both from the envi
 new black does not make the code stale, a changed field number does.
 
 Five things are done to the plugin's output. Stubs and bases of services are our own, which need no grpclib. Messages
-of CRI and of pod resources get the base class of `trikubelet.rpc.cri.codec`, which is faster than betterproto's, makes
-dataclasses of them when they are used, and is otherwise the same; those that are few, or have what that codec does not
-know, keep betterproto's. Enums get `enum.IntEnum` as their base for type checkers, which do not see that betterproto's
+get the base class of `trikubelet.rpc.cri.codec`, which is faster than betterproto's, takes no more than linear time,
+makes dataclasses of them when they are used, and is otherwise the same; those that have what that codec does not know
+keep betterproto's. Enums get `enum.IntEnum` as their base for type checkers, which do not see that betterproto's
 own `Enum` is one and take its members for ints. Trailing blanks go. The header names the command that made the file.
 """
 
@@ -56,8 +56,7 @@ class Source(NamedTuple):
     module: str
     """The folder of the generated package."""
     fast: bool = False
-    """Its messages are read or written often, or many at once: they get our codec, which knows neither `oneof` nor
-    wrappers."""
+    """Its messages get our codec, which knows neither `oneof` nor wrappers."""
 
     @property
     def target(self) -> Path:
@@ -67,14 +66,14 @@ class Source(NamedTuple):
 SOURCES = (
     Source("runtime_v1.proto", "runtime.v1", "trikubelet/rpc/cri/v1", fast=True),
     Source("csi_v1.proto", "csi.v1", "trikubelet/rpc/csi/v1"),
-    Source("plugin_registration_v1.proto", "pluginregistration", "trikubelet/rpc/plugin_registration/v1"),
+    Source("plugin_registration_v1.proto", "pluginregistration", "trikubelet/rpc/plugin_registration/v1", fast=True),
     Source("device_plugin_v1beta1.proto", "v1beta1", "trikubelet/rpc/device_plugins/v1beta1", fast=True),
-    Source("health_v1.proto", "grpc.health.v1", "trikubelet/rpc/health/v1"),
+    Source("health_v1.proto", "grpc.health.v1", "trikubelet/rpc/health/v1", fast=True),
     Source("podresources_v1.proto", "v1", "trikubelet/rpc/pod_resources/v1", fast=True),
     Source("podresources_v1alpha1.proto", "v1alpha1", "trikubelet/rpc/pod_resources/v1alpha1", fast=True),
     Source("otlp_trace_v1.proto", "opentelemetry.proto.collector.trace.v1", "trikubelet/rpc/otlp/v1"),
-    Source("dra_v1.proto", "k8s.io.kubelet.pkg.apis.dra.v1", "trikubelet/rpc/dra/v1"),
-    Source("dra_health_v1alpha1.proto", "v1alpha1", "trikubelet/rpc/dra_health/v1alpha1"),
+    Source("dra_v1.proto", "k8s.io.kubelet.pkg.apis.dra.v1", "trikubelet/rpc/dra/v1", fast=True),
+    Source("dra_health_v1alpha1.proto", "v1alpha1", "trikubelet/rpc/dra_health/v1alpha1", fast=True),
 )
 
 

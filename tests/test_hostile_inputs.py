@@ -48,7 +48,7 @@ from trikubelet.formats.durations import parse_duration
 from trikubelet.formats.go_quote import go_quote
 from trikubelet.formats.image_names import parse_image_name
 from trikubelet.formats.pem import pem_blocks
-from trikubelet.formats.yaml_documents import _steps
+from trikubelet.formats.yaml_documents import _steps, read_documents
 from trikubelet.http.client.answer import read_simple_answer
 from trikubelet.http.streaming.spdy_headers import DICTIONARY, HeaderDecoder
 from trikubelet.kube_client.decoding import Known, decode_answer
@@ -57,11 +57,16 @@ from trikubelet.kube_client.pod_certificate_state import cleaned_chain
 from trikubelet.kube_client.trust_bundles import anchors, selects
 from trikubelet.node.devices.endpoint import _devices
 from trikubelet.node_api.node_log_query import read_node_log_query
+from trikubelet.probes.grpc_health import _MOST_ANSWER
+from trikubelet.rpc.cri.v1 import ContainerStatusResponse
+from trikubelet.rpc.csi.v1 import NodeGetInfoResponse
 from trikubelet.rpc.device_plugins.v1beta1 import Device, ListAndWatchResponse
+from trikubelet.rpc.grpc import SHORT_REPLY
 from trikubelet.rpc.grpc.hpack import Decoder, HpackError
 from trikubelet.rpc.grpc.http2 import MAX_HEADER_LIST_SIZE
 from trikubelet.rpc.grpc.metadata import decode_metadata
 from trikubelet.rpc.grpc.status import failure_of_trailers
+from trikubelet.rpc.health.v1 import HealthCheckResponse
 from trikubelet.rpc.unread import Unread
 from trikubelet.runtime.containers.environment import EnvFile, EnvironmentObjects, container_environment
 from trikubelet.runtime.images.credentials.docker_config import parse_config
@@ -324,6 +329,36 @@ def quoted() -> Callable[[], object]:
     return lambda: go_quote(text)
 
 
+def health_answers() -> Callable[[], object]:
+    """Each field of it again and again, or one that it does not have."""
+    answers = [piece * (_MOST_ANSWER // 2) for piece in (b"\x08\x01", b"\x18\x00")]
+    return lambda: [HealthCheckResponse.FromString(answer) for answer in answers]
+
+
+def answers_of_csi() -> Callable[[], object]:
+    answer = b"\x78\x00" * (SHORT_REPLY // 2)
+    return lambda: NodeGetInfoResponse.FromString(answer)
+
+
+def parts_of_messages() -> Callable[[], object]:
+    """A message that comes in thousands of parts, each with something that nobody knows."""
+    answer = b"\x0a\x03\xf8\x7f\x00" * (2 * LARGE // 5)
+    return lambda: ContainerStatusResponse.FromString(answer)
+
+
+def merges_of_merges() -> Callable[[], object]:
+    keys = ", ".join(f"k{number}: 1" for number in range(1000))
+    text = f"a: &a {{{keys}}}\nb:\n" + "- <<: *a\n" * 2000
+    return lambda: read_documents(text.encode())
+
+
+def deep_duplicates() -> Callable[[], object]:
+    """Keys that all have a path of a hundred kilobytes."""
+    above = [f"{'k' * 1000}{number}" for number in range(90)]
+    text = "".join(f"{{{key}: " for key in above) + "{" + "a: 1, " * 3000 + "}" + "}" * len(above)
+    return lambda: read_documents(text.encode())
+
+
 MUCH: Final[tuple[Case, ...]] = (
     ports_at_addresses,
     one_config_map_again_and_again,
@@ -343,6 +378,11 @@ MUCH: Final[tuple[Case, ...]] = (
     headers_of_http2,
     deep_json,
     quoted,
+    health_answers,
+    answers_of_csi,
+    parts_of_messages,
+    merges_of_merges,
+    deep_duplicates,
 )
 
 

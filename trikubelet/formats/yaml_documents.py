@@ -22,11 +22,18 @@ from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeAlias
+
+    Path: TypeAlias = "tuple[Path | None, str | int]"
+    """Where a value stands: where what contains it does, and a key or an index. As text it could be longer than the
+    file, for each value."""
 
 MAX_DEPTH: Final = 100
 _TOO_DEEP: Final = f"nested more than {MAX_DEPTH} levels deep"
 MAX_NODES: Final = 250_000
-"""Nodes of one file, counted as written and again as expanded through aliases."""
+"""Nodes of one file, counted as written, with what is merged, and again as expanded through aliases."""
+MAX_DUPLICATES: Final = 100
+"""Of one document; more are not told."""
 
 
 class YamlError(Exception):
@@ -139,7 +146,7 @@ class _Builder:
             if isinstance(event, self._yaml.DocumentStartEvent):
                 self._anchors = {}
                 self._duplicates = []
-                root = self._node(self._next(), "", 0)
+                root = self._node(self._next(), None, 0)
                 yield Document(root, tuple(self._duplicates))
             event = self._next()
 
@@ -157,12 +164,15 @@ class _Builder:
         except ValueError:  # PyYAML's own parser, of an escape beyond U+10FFFF
             raise YamlError(self._line, "found invalid Unicode character escape code") from None
 
-    def _node(self, event: Any, path: str, depth: int) -> Node:
-        yaml, line = self._yaml, event.start_mark.line + 1
-        self._line = line
-        self._count += 1
+    def _take(self, nodes: int, line: int) -> None:
+        self._count += nodes
         if self._count > MAX_NODES:
             raise YamlError(line, f"more than {MAX_NODES} values in one file")
+
+    def _node(self, event: Any, path: Path | None, depth: int) -> Node:
+        yaml, line = self._yaml, event.start_mark.line + 1
+        self._line = line
+        self._take(1, line)
         if depth > MAX_DEPTH:
             raise YamlError(line, _TOO_DEEP)
         if isinstance(event, yaml.AliasEvent):
@@ -187,14 +197,14 @@ class _Builder:
             raise YamlError(line, f"the alias *{anchor} refers to the value that contains it")
         return target
 
-    def _fill_list(self, node: Node, event: Any, path: str, depth: int) -> None:
+    def _fill_list(self, node: Node, event: Any, path: Path | None, depth: int) -> None:
         _check_tag(event.tag, "tag:yaml.org,2002:seq", node.line)
         items: list[Node] = []
         node.value = items
         while not isinstance(event := self._next(), self._yaml.SequenceEndEvent):
-            items.append(self._node(event, f"{path}[{len(items)}]", depth + 1))
+            items.append(self._node(event, (path, len(items)), depth + 1))
 
-    def _fill_mapping(self, node: Node, event: Any, path: str, depth: int) -> None:
+    def _fill_mapping(self, node: Node, event: Any, path: Path | None, depth: int) -> None:
         _check_tag(event.tag, "tag:yaml.org,2002:map", node.line)
         entries: dict[str, Node] = {}
         lines: dict[str, int] = {}
@@ -203,31 +213,39 @@ class _Builder:
             key_line = event.start_mark.line + 1
             merging = isinstance(event, self._yaml.ScalarEvent) and event.value == "<<" and not event.style
             key = _key(self._node(event, path, depth + 1), key_line)
-            child = f"{path}.{key}" if path else key
-            value = self._node(self._next(), child, depth + 1)
+            value = self._node(self._next(), (path, key), depth + 1)
             if merging:
                 merged.append(value)
                 continue
-            if key in entries:
-                self._duplicates.append(DuplicateKey(key_line, child))
+            if key in entries and len(self._duplicates) < MAX_DUPLICATES:
+                self._duplicates.append(DuplicateKey(key_line, _text_of((path, key))))
             entries[key] = value
             lines[key] = key_line
         for source in merged:
-            _merge(source, entries, lines)
+            self._merge(source, entries, lines)
         node.value = entries
         node.key_lines = lines
 
+    def _merge(self, source: Node, entries: dict[str, Node], lines: dict[str, int]) -> None:
+        """`<<: *defaults`: keys that the mapping has itself win, and earlier sources win over later ones."""
+        parts = source.value if isinstance(source.value, list) else [source]
+        for part in parts:
+            if not isinstance(part.value, dict):
+                raise YamlError(source.line, "expected a mapping after <<")
+            self._take(len(part.value), self._line)
+            for key, value in part.value.items():
+                if key not in entries:
+                    entries[key] = value
+                    lines[key] = (part.key_lines or {}).get(key, value.line)
 
-def _merge(source: Node, entries: dict[str, Node], lines: dict[str, int]) -> None:
-    """`<<: *defaults`: keys that the mapping has itself win, and earlier sources win over later ones."""
-    parts = source.value if isinstance(source.value, list) else [source]
-    for part in parts:
-        if not isinstance(part.value, dict):
-            raise YamlError(source.line, "expected a mapping after <<")
-        for key, value in part.value.items():
-            if key not in entries:
-                entries[key] = value
-                lines[key] = (part.key_lines or {}).get(key, value.line)
+
+def _text_of(path: Path | None) -> str:
+    """As it is told to people, for example `spec.containers[0].image`."""
+    steps = []
+    while path is not None:
+        path, step = path
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+    return "".join(reversed(steps)).removeprefix(".")
 
 
 def _key(node: Node, line: int) -> str:
@@ -330,7 +348,7 @@ def _steps(path: str) -> Iterator[str | int]:
             yield match[0]
         elif match[1] is None:
             yield match[2]
-        elif match[1].isdigit():
+        elif match[1].isascii() and match[1].isdigit() and len(match[1]) < 10:
             yield int(match[1])
         else:
             yield match[1].strip("\"'")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
@@ -26,7 +27,7 @@ from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
 from trikubelet.formats.values import define, frozen
 from trikubelet.plugins.handlers import Plugin, PluginRefusedError
-from trikubelet.rpc.grpc import open_unix_channel
+from trikubelet.rpc.grpc import SHORT_REPLY, open_unix_channel
 from trikubelet.rpc.plugin_registration.v1 import InfoRequest, RegistrationStatus, RegistrationStub
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
@@ -48,6 +49,7 @@ DIALS: Final = Backoff(first=0.02, longest=1.0)
 """Between attempts to connect: a socket appears a moment before somebody listens on it."""
 NOTIFY_SECONDS: Final = 5.0
 RETRIES: Final = Backoff(first=0.5, longest=122.0, jitter=0.1)
+_open_channel = partial(open_unix_channel, max_reply_size=SHORT_REPLY)
 
 log = get_logger("plugins")
 
@@ -108,7 +110,7 @@ class PluginRegistrar:
         handlers: Mapping[str, PluginHandler] | None = None,
         *,
         rng: Random,
-        connect: Callable[[Path], AbstractAsyncContextManager[Channel]] = open_unix_channel,
+        connect: Callable[[Path], AbstractAsyncContextManager[Channel]] = _open_channel,
     ) -> None:
         """`sockets`: used by this alone. `handlers` by the plugins' type."""
         self._sockets = sockets

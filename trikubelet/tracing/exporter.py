@@ -21,7 +21,7 @@ from trikubelet.backoff import Backoff
 from trikubelet.config.tracing_endpoint import TcpEndpoint
 from trikubelet.formats.values import define, frozen
 from trikubelet.http.client.connect import connect_tcp, host_and_port
-from trikubelet.rpc.grpc import Channel, open_unix_channel
+from trikubelet.rpc.grpc import SHORT_REPLY, Channel, open_unix_channel
 from trikubelet.rpc.otlp.v1 import ExportTraceServiceResponse
 from trikubelet.scopes import running
 from trikubelet.supervision import supervise
@@ -229,8 +229,9 @@ def open_channel(endpoint: Endpoint) -> Channel:
     if isinstance(endpoint, TcpEndpoint):
         host, port = endpoint.host, endpoint.port
         place = host_and_port(host, port)
-        return Channel(lambda: connect_tcp(host, port), authority=place, target=place)
+        return Channel(lambda: connect_tcp(host, port), authority=place, target=place, max_reply_size=SHORT_REPLY)
     address = endpoint.address
     if address.startswith("@"):
-        return Channel(partial(trio.open_unix_socket, f"\0{address[1:]}"), target=address)
-    return open_unix_channel(address)
+        connect = partial(trio.open_unix_socket, f"\0{address[1:]}")
+        return Channel(connect, target=address, max_reply_size=SHORT_REPLY)
+    return open_unix_channel(address, max_reply_size=SHORT_REPLY)

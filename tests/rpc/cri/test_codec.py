@@ -438,11 +438,20 @@ def test_a_field_without_a_codec_is_named() -> None:
     class Strange(Message):
         number: int = betterproto.fixed32_field(1)
 
-    class Optional(Message):
-        number: int | None = betterproto.int32_field(1, optional=True)
-
-    Strange.__module__ = Optional.__module__ = v1.__name__
+    Strange.__module__ = v1.__name__
     with pytest.raises(TypeError, match=r"Strange\.number.*fixed32"):
         Strange()
-    with pytest.raises(TypeError, match=r"Optional\.number"):
-        Optional()
+
+
+def test_an_optional_field_is_sent_when_it_was_given_or_received() -> None:
+    class Optional(Message):
+        number: int | None = betterproto.int32_field(1, optional=True)
+        text: str | None = betterproto.string_field(2, optional=True)
+
+    Optional.__module__ = v1.__name__
+    assert (Optional().number, bytes(Optional())) == (None, b"")
+    given = Optional(number=0, text="")
+    assert bytes(given) == b"\x08\x00\x12\x00"
+    assert Optional.FromString(bytes(given)) == given
+    received = Optional.FromString(b"\x12\x01a")
+    assert (received.number, received.text) == (None, "a")

@@ -25,6 +25,7 @@ def _request(**changed: bytes | None) -> dict[bytes, bytes]:
 
 def test_a_call_is_accepted_with_its_handler_and_timeout() -> None:
     assert accept(_request(grpc_timeout=b"1500m"), _HANDLERS) == Accepted(WHOLE, _HANDLERS[WHOLE], 1.5)
+    assert accept(_request(grpc_timeout=b"99999999S"), _HANDLERS) == Accepted(WHOLE, _HANDLERS[WHOLE], 99_999_999)
 
 
 def test_a_call_without_a_timeout_may_take_forever() -> None:
@@ -49,6 +50,8 @@ def test_variants_of_the_content_type_are_accepted(content_type: bytes) -> None:
         ({"path": b"/test.Other/Whole"}, 200, Status.UNIMPLEMENTED, "unknown service test.Other"),
         ({"path": b"nonsense"}, 200, Status.UNIMPLEMENTED, "unknown service"),
         ({"grpc_timeout": b"soon"}, 200, Status.INTERNAL, "soon"),
+        ({"grpc_timeout": b"9" * 400 + b"m"}, 200, Status.INTERNAL, "grpc-timeout"),
+        ({"grpc_timeout": b"9" * 9 + b"H"}, 200, Status.INTERNAL, "grpc-timeout"),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_the_reason(

@@ -25,8 +25,9 @@ On the wire, where betterproto strays from protobuf's specification, this codec 
  - A message is sent when there is something in it, be it an empty message that was received; betterproto compares it
    with an empty one.
 
-The codec knows what CRI uses. `oneof`, `optional`, Google's wrappers and fixed-width integers are refused when the plan
-is made, which the tests do for every class of ours.
+The codec knows what CRI and its like use. `oneof`, Google's wrappers and fixed-width integers are refused when the plan
+is made, which the tests do for every class of ours. A field that is `optional` is None unless it was given or received,
+and then it is sent, be it empty.
 """
 
 from __future__ import annotations
@@ -175,7 +176,8 @@ class Message(betterproto.Message):
         except IndexError:
             raise ValueError(f"{type(self).__name__} of {len(data)} bytes ends within a number") from None
         if unknown:
-            fields["_unknown_fields"] = self._unknown_fields + unknown
+            # Grows in place: a message may come in as many parts as it has bytes.
+            fields.setdefault("_unknown_fields", bytearray()).extend(unknown)
         return self
 
     def load(self: M, stream: Readable, size: int | None = None) -> M:
@@ -228,11 +230,14 @@ class Plan:
 
     def _add(self, name: str, meta: FieldMetadata, hint: Any) -> Callable[[], Any]:
         """Take a field into the tables; returns what makes its default."""
-        if meta.group or meta.optional or meta.wraps:
+        if meta.group or meta.wraps:
             raise TypeError(f"expected a plain field, got {meta}")
         arguments = getattr(hint, "__args__", ())
         make: Callable[[], Any]
-        if meta.map_types:
+        if meta.optional:
+            codec, make = value_codec(meta.proto_type, arguments[0]), lambda: None
+            way, write = (MESSAGE if meta.proto_type == "message" else SINGLE), unless_none(tagged(meta.number, codec))
+        elif meta.map_types:
             codec, way, make = map_entry(*map(value_codec, meta.map_types, arguments)), MAP, dict
             write_entry = tagged(meta.number, codec)
             write = unless_empty(lambda entries: b"".join(map(write_entry, entries.items())))
@@ -264,6 +269,11 @@ def value_codec(proto_type: str, hint: Any) -> ValueCodec:
     if proto_type in SCALARS:
         return SCALARS[proto_type]
     raise TypeError(f"expected a field type that CRI uses, got {proto_type} ({hint!r})")
+
+
+def unless_none(write: Writer) -> Writer:
+    """The writer that sends whatever was received or assigned."""
+    return lambda value: b"" if value is None else write(value)
 
 
 def unless_unset(write: Writer) -> Writer:

@@ -45,7 +45,7 @@ def read_fields(data: bytes, readers: Mapping[int, Reader], fields: dict[str, An
 
     Raises ValueError for bytes that are not a message, and IndexError where they end within a number.
     """
-    position, end, unknown = 0, len(data), b""
+    position, end, unknown = 0, len(data), []
     while position < end:
         start = position
         tag = data[position]
@@ -74,7 +74,7 @@ def read_fields(data: bytes, readers: Mapping[int, Reader], fields: dict[str, An
         if reader is None:
             if not 1 << 3 <= tag < 1 << 32:
                 raise ValueError(f"field {tag >> 3} at byte {start}: fields are numbered from 1 to {(1 << 29) - 1}")
-            unknown += data[start:position]
+            unknown.append(data[start:position])
             continue
         name, way, make = reader
         if way == SINGLE:
@@ -90,7 +90,7 @@ def read_fields(data: bytes, readers: Mapping[int, Reader], fields: dict[str, An
             fields[name].parse(value)
         else:
             fields[name] = make(value)
-    return unknown
+    return b"".join(unknown)
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:

@@ -31,13 +31,14 @@ from __future__ import annotations
 from trikubelet.rpc.grpc.call import ClientStream
 from trikubelet.rpc.grpc.channel import Channel, ChannelStatistics, open_unix_channel
 from trikubelet.rpc.grpc.deadline import Deadline
-from trikubelet.rpc.grpc.framing import DEFAULT_MAX_MESSAGE_SIZE
+from trikubelet.rpc.grpc.framing import DEFAULT_MAX_MESSAGE_SIZE, SHORT_REPLY
 from trikubelet.rpc.grpc.server import Servable, Server
 from trikubelet.rpc.grpc.server_call import ServerStream
 from trikubelet.rpc.grpc.unix import SocketInUseError, UnixStream, connect_unix
 
 __all__ = [
     "DEFAULT_MAX_MESSAGE_SIZE",
+    "SHORT_REPLY",
     "Channel",
     "ChannelStatistics",
     "ClientStream",

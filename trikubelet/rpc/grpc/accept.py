@@ -6,7 +6,7 @@ A request that is no gRPC call is refused in HTTP's terms, a call that cannot be
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from grpclib import Status
 from grpclib.const import Handler
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trikubelet.rpc.grpc.hpack import Headers
+
+_LONGEST_TIMEOUT: Final = 9
+"""Characters: eight digits and a unit."""
 
 
 @frozen
@@ -66,6 +69,8 @@ def accept(headers: Mapping[bytes, bytes], handlers: Mapping[str, Handler]) -> A
         return Refused(200, Failure(Status.UNIMPLEMENTED, text))
     timeout = math.inf
     if (value := headers.get(b"grpc-timeout")) is not None:
+        if len(value) > _LONGEST_TIMEOUT:
+            return Refused(200, Failure(Status.INTERNAL, "malformed grpc-timeout: more than 8 digits and a unit"))
         try:
             timeout = decode_timeout(value.decode("ascii", "replace"))
         except ValueError as error:

@@ -158,12 +158,14 @@ class Channel(_StubChannel):
         *,
         authority: str = "localhost",
         max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE,
+        max_reply_size: int | None = None,
         connect_timeout: float = 5.0,
         backoff: Backoff = RECONNECTS,
         target: str = "the server",
         user_agent: str = USER_AGENT,
     ) -> None:
         self.max_message_size = max_message_size
+        self._max_reply_size = max_message_size if max_reply_size is None else max_reply_size
         self._connect = connect
         self._authority_bytes = authority.encode("ascii")
         self._connect_timeout = connect_timeout
@@ -302,7 +304,7 @@ class Channel(_StubChannel):
         try:
             with trio.fail_after(self._connect_timeout):
                 transport = await self._connect()
-                connection = ClientConnection(transport, self.max_message_size)
+                connection = ClientConnection(transport, self._max_reply_size)
                 nursery.start_soon(contain, connection.run)
                 await connection.known()
         except trio.TooSlowError:
@@ -346,10 +348,14 @@ class Channel(_StubChannel):
             attempt.done.set()
 
 
-def open_unix_channel(path: str | Path, *, max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE) -> Channel:
+def open_unix_channel(
+    path: str | Path, *, max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE, max_reply_size: int | None = None
+) -> Channel:
     """A channel to the Unix socket at `path`; enter it with `async with`. Connects with the first call.
 
     `path` is a plain path or an endpoint, `unix:///run/containerd/containerd.sock`.
     """
     plain = str(path).removeprefix("unix://")
-    return Channel(lambda: connect_unix(plain), max_message_size=max_message_size, target=plain)
+    return Channel(
+        lambda: connect_unix(plain), max_message_size=max_message_size, max_reply_size=max_reply_size, target=plain
+    )

@@ -7,11 +7,12 @@ are rare, and so a driver that was replaced, or that listens anew, is never reac
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.formats.values import frozen
-from trikubelet.rpc.grpc import Channel, open_unix_channel
+from trikubelet.rpc.grpc import SHORT_REPLY, Channel, open_unix_channel
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histograms
 from trikubelet.volumes.csi.client import CALL_TIMEOUT, NodeClient
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 log = get_logger("csi")
+
+_open_channel = partial(open_unix_channel, max_reply_size=SHORT_REPLY)
 
 
 @frozen
@@ -38,7 +41,12 @@ class Driver:
 class Drivers:
     """By name. `connect` opens a channel to an endpoint."""
 
-    def __init__(self, *, connect: Callable[[str], Channel] = open_unix_channel, timeout: float = CALL_TIMEOUT) -> None:
+    def __init__(
+        self,
+        *,
+        connect: Callable[[str], Channel] = _open_channel,
+        timeout: float = CALL_TIMEOUT,
+    ) -> None:
         self._connect = connect
         self._timeout = timeout
         self.durations = Histograms(STORAGE_BOUNDS)

@@ -1,7 +1,6 @@
 # Generated from protos/dra_v1.proto by `make protos`. Do not edit.
 # This file has been @generated
 
-from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     Dict,
@@ -18,22 +17,21 @@ if TYPE_CHECKING:
     from betterproto.grpc.grpclib_client import MetadataLike
     from grpclib.metadata import Deadline
 
+from trikubelet.rpc.cri.codec import Message
 
-@dataclass(eq=False, repr=False)
-class NodePrepareResourcesRequest(betterproto.Message):
+
+class NodePrepareResourcesRequest(Message):
     claims: List["Claim"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
-class NodePrepareResourcesResponse(betterproto.Message):
+class NodePrepareResourcesResponse(Message):
     claims: Dict[str, "NodePrepareResourceResponse"] = betterproto.map_field(
         1, betterproto.TYPE_STRING, betterproto.TYPE_MESSAGE
     )
     """By the claims' UIDs; one that is missing has not been prepared."""
 
 
-@dataclass(eq=False, repr=False)
-class NodePrepareResourceResponse(betterproto.Message):
+class NodePrepareResourceResponse(Message):
     devices: List["Device"] = betterproto.message_field(1)
     """What containers that use the claim get."""
 
@@ -41,8 +39,7 @@ class NodePrepareResourceResponse(betterproto.Message):
     """Why the claim could not be prepared; empty when it was."""
 
 
-@dataclass(eq=False, repr=False)
-class Device(betterproto.Message):
+class Device(Message):
     request_names: List[str] = betterproto.string_field(1)
     """The claim's requests that the device was allocated for. None: all."""
 
@@ -59,27 +56,23 @@ class Device(betterproto.Message):
     """Which share of the device it is, where several claims have one each."""
 
 
-@dataclass(eq=False, repr=False)
-class NodeUnprepareResourcesRequest(betterproto.Message):
+class NodeUnprepareResourcesRequest(Message):
     claims: List["Claim"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
-class NodeUnprepareResourcesResponse(betterproto.Message):
+class NodeUnprepareResourcesResponse(Message):
     claims: Dict[str, "NodeUnprepareResourceResponse"] = betterproto.map_field(
         1, betterproto.TYPE_STRING, betterproto.TYPE_MESSAGE
     )
     """By the claims' UIDs; one that is missing is prepared still."""
 
 
-@dataclass(eq=False, repr=False)
-class NodeUnprepareResourceResponse(betterproto.Message):
+class NodeUnprepareResourceResponse(Message):
     error: str = betterproto.string_field(1)
     """Why it failed; empty when it did not."""
 
 
-@dataclass(eq=False, repr=False)
-class Claim(betterproto.Message):
+class Claim(Message):
     namespace: str = betterproto.string_field(1)
     uid: str = betterproto.string_field(2)
     name: str = betterproto.string_field(3)

@@ -1,7 +1,6 @@
 # Generated from protos/dra_health_v1alpha1.proto by `make protos`. Do not edit.
 # This file has been @generated
 
-from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     AsyncIterator,
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from betterproto.grpc.grpclib_client import MetadataLike
     from grpclib.metadata import Deadline
 
+from trikubelet.rpc.cri.codec import Message
+
 if TYPE_CHECKING:
     from enum import IntEnum as Enum
 else:
@@ -31,19 +32,16 @@ class HealthStatus(Enum):
     UNHEALTHY = 2
 
 
-@dataclass(eq=False, repr=False)
-class NodeWatchResourcesRequest(betterproto.Message):
+class NodeWatchResourcesRequest(Message):
     pass
 
 
-@dataclass(eq=False, repr=False)
-class DeviceIdentifier(betterproto.Message):
+class DeviceIdentifier(Message):
     pool_name: str = betterproto.string_field(1)
     device_name: str = betterproto.string_field(2)
 
 
-@dataclass(eq=False, repr=False)
-class DeviceHealth(betterproto.Message):
+class DeviceHealth(Message):
     device: "DeviceIdentifier" = betterproto.message_field(1)
     health: "HealthStatus" = betterproto.enum_field(2)
     last_updated_time: int = betterproto.int64_field(3)
@@ -56,8 +54,7 @@ class DeviceHealth(betterproto.Message):
     """For people."""
 
 
-@dataclass(eq=False, repr=False)
-class NodeWatchResourcesResponse(betterproto.Message):
+class NodeWatchResourcesResponse(Message):
     devices: List["DeviceHealth"] = betterproto.message_field(1)
 
 

@@ -1,7 +1,6 @@
 # Generated from protos/health_v1.proto by `make protos`. Do not edit.
 # This file has been @generated
 
-from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     Dict,
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from betterproto.grpc.grpclib_client import MetadataLike
     from grpclib.metadata import Deadline
 
+from trikubelet.rpc.cri.codec import Message
+
 if TYPE_CHECKING:
     from enum import IntEnum as Enum
 else:
@@ -31,14 +32,12 @@ class HealthCheckResponseServingStatus(Enum):
     """Only `Watch` says this."""
 
 
-@dataclass(eq=False, repr=False)
-class HealthCheckRequest(betterproto.Message):
+class HealthCheckRequest(Message):
     service: str = betterproto.string_field(1)
     """Empty: the server as a whole."""
 
 
-@dataclass(eq=False, repr=False)
-class HealthCheckResponse(betterproto.Message):
+class HealthCheckResponse(Message):
     status: "HealthCheckResponseServingStatus" = betterproto.enum_field(1)
 
 

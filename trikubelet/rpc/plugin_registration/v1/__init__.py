@@ -1,7 +1,6 @@
 # Generated from protos/plugin_registration_v1.proto by `make protos`. Do not edit.
 # This file has been @generated
 
-from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     Dict,
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
     from betterproto.grpc.grpclib_client import MetadataLike
     from grpclib.metadata import Deadline
 
+from trikubelet.rpc.cri.codec import Message
 
-@dataclass(eq=False, repr=False)
-class InfoRequest(betterproto.Message):
+
+class InfoRequest(Message):
     pass
 
 
-@dataclass(eq=False, repr=False)
-class PluginInfo(betterproto.Message):
+class PluginInfo(Message):
     type: str = betterproto.string_field(1)
     """`CSIPlugin`, `DevicePlugin` or `DRAPlugin`."""
 
@@ -45,15 +44,13 @@ class PluginInfo(betterproto.Message):
     """
 
 
-@dataclass(eq=False, repr=False)
-class RegistrationStatus(betterproto.Message):
+class RegistrationStatus(Message):
     plugin_registered: bool = betterproto.bool_field(1)
     error: str = betterproto.string_field(2)
     """Why it was not; empty when it was."""
 
 
-@dataclass(eq=False, repr=False)
-class RegistrationStatusResponse(betterproto.Message):
+class RegistrationStatusResponse(Message):
     pass
 
 
