@@ -159,6 +159,13 @@ def test_a_configuration_with_problems_names_them_all_and_starts_nothing(
         (["--feature-gates", "A=true"], "--feature-gates: featureGates: unrecognized feature gate: A"),
         (["--exit-on-lock-contention"], "cannot exit on lock file contention: no lock file specified"),
         (["--version=maybe"], "expected true, false, raw or a version"),
+        (["--version=verbose"], "expected true, false, raw or a version"),
+        (["--version=v9.9.9"], "expected true, false, raw or a version v1.36.2"),
+        (["--version=v1.36"], "expected true, false, raw or a version"),
+        (["--version=v1.36.20"], "expected true, false, raw or a version"),
+        (["--version=v1.36.2.1"], "expected true, false, raw or a version"),
+        (["--version=v1.36.2-01"], "expected true, false, raw or a version"),
+        (["--version=v1.36.2-"], "expected true, false, raw or a version"),
         (["--logtostderr"], "No such option"),
         (["--no-such-flag"], "No such option"),
     ],
@@ -204,9 +211,10 @@ def test_the_version_in_full_is_on_one_line(started: list[AgentOptions]) -> None
 
 
 def test_another_version_is_what_the_node_names(started: list[AgentOptions]) -> None:
-    run_command("run", "--version=v1.36.2-site.4")
-    run_command("run", "--version=false")
-    assert [options.node.reported_version for options in started] == ["v1.36.2-site.4", "v1.36.2"]
+    texts = ["v1.36.2-site.4", "v1.36.2", "v1.36.2+x", "v1.36.2-0.a-1+01"]
+    for text in (*texts, "false"):
+        run_command("run", f"--version={text}")
+    assert [options.node.reported_version for options in started] == [*texts, "v1.36.2"]
 
 
 @pytest.mark.parametrize("flag", sorted(MEANINGLESS))

@@ -280,21 +280,14 @@ def test_an_empty_configuration_means_the_defaults() -> None:
     assert config.local_limits
 
 
-def test_a_configuration_replaces_the_defaults_or_is_laid_over_them() -> None:
+def test_a_configuration_replaces_the_defaults() -> None:
     one = KubeletConfiguration(eviction_hard={"nodefs.available": "1Gi"}, enforce_node_allocatable=())
     assert eviction_config(one).thresholds == (threshold(S.NODE_FS, "1Gi"),)
-    merged = KubeletConfiguration(
-        eviction_hard={"nodefs.available": "1Gi"},
-        enforce_node_allocatable=(),
-        merge_default_eviction_settings=True,
-    )
-    found = {each.signal.value: each.value for each in eviction_config(merged).thresholds}
-    assert found.keys() == DEFAULT_HARD.keys()
-    assert found["nodefs.available"] == amount("1Gi")
 
 
-def test_a_node_may_have_no_thresholds_at_all() -> None:
-    off = KubeletConfiguration(eviction_hard=dict.fromkeys(DEFAULT_HARD, "0%"), local_storage_capacity_isolation=False)
+@pytest.mark.parametrize("hard", [{}, dict.fromkeys(DEFAULT_HARD, "0%")])
+def test_a_node_may_have_no_thresholds_at_all(hard: dict[str, str]) -> None:
+    off = KubeletConfiguration(eviction_hard=hard, local_storage_capacity_isolation=False)
     config = eviction_config(off)
     assert config.thresholds == ()
     assert not config.watches

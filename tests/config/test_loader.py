@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
+from trikubelet.config.eviction_thresholds import DEFAULT_HARD, eviction_config
 from trikubelet.config.flags import CONFIG_FLAGS
 from trikubelet.config.kubelet_configuration import (
     RELATIVE_PATHS,
@@ -307,8 +308,56 @@ def test_flags_win_over_files_and_feature_gates_are_merged(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("body", "flag", "expected"),
+    [
+        ("", None, None),
+        ("evictionHard: null\n", None, None),
+        ("evictionHard: {}\n", None, {}),
+        ("", "", {}),
+        ("evictionHard: {pid.available: 5%}\n", "", {}),
+        ("mergeDefaultEvictionSettings: true\n", None, None),
+        ("mergeDefaultEvictionSettings: true\nevictionHard: {}\n", None, DEFAULT_HARD),
+        (
+            "mergeDefaultEvictionSettings: true\nevictionHard: {pid.available: 5%}\n",
+            None,
+            {**DEFAULT_HARD, "pid.available": "5%"},
+        ),
+        ("mergeDefaultEvictionSettings: true\nevictionHard: {pid.available: 5%}\n", "", {}),
+        ("mergeDefaultEvictionSettings: true\n", "pid.available<5%", {"pid.available": "5%"}),
+    ],
+)
+def test_hard_eviction_has_the_defaults_only_where_nobody_names_it(
+    tmp_path: Path, body: str, flag: str | None, expected: dict[str, str] | None
+) -> None:
+    file = write(tmp_path / "k.yaml", f"maxPods: 7\n{body}")
+    config = load_configuration(file, flags={} if flag is None else {"eviction-hard": [flag]}).config
+    assert config.eviction_hard == expected
+    found = [one.signal.value for one in eviction_config(config).thresholds if one.hard]
+    allocatable = "allocatableMemory.available"
+    assert [name for name in found if name != allocatable] == list(DEFAULT_HARD if expected is None else expected)
+    assert (allocatable in found) is ("memory.available" in found)
+
+
+def test_patterns_of_a_flag_are_added_to_those_of_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "k.yaml", "logging: {verbosity: 2, vmodule: [{filePattern: pleg, verbosity: 4}]}\n")
+    logging = load_configuration(file, flags={"vmodule": ["st*=2,pleg=1", "api=3"]}).config.logging
+    found = [(one.file_pattern, one.verbosity) for one in logging.vmodule]
+    assert found == [("pleg", 4), ("st*", 2), ("pleg", 1), ("api", 3)]
+    assert logging.verbosity == 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "nodes"), [([""], []), (["0:memory=1Gi", ""], [0]), (["", "0:memory=1Gi;1:memory=1Gi"], [0, 1])]
+)
+def test_reserved_memory_may_be_none(texts: list[str], nodes: list[int]) -> None:
+    config = load_configuration(flags={"reserved-memory": texts}).config
+    assert [one.numa_node for one in config.reserved_memory] == nodes
+
+
+@pytest.mark.parametrize(
     ("flag", "text", "problem"),
     [
+        ("reserved-memory", "0:memory=1Gi;", "--reserved-memory: reservedMemory: expected a list"),
         ("max-pods", "x", '--max-pods: maxPods: expected a whole number of 32 bits, got the string "x"'),
         ("feature-gates", "A=x", '--feature-gates: featureGates[A]: expected true or false, got the string "x"'),
         ("feature-gates", "A", '--feature-gates: featureGates: expected a mapping, got the string "A"'),
@@ -378,3 +427,17 @@ def test_a_merge_patch_follows_its_rfc() -> None:
 def test_problem_text_has_place_field_and_message(tmp_path: Path) -> None:
     text = problems_of(write(tmp_path / "k.yaml", "port: x"))[0]
     assert re.fullmatch(r".*/k\.yaml:3: port: expected a whole number .*", text)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ("logging: words\n", "logging"),
+        ("logging: {vmodule: words}\n", "logging.vmodule"),
+        ("mergeDefaultEvictionSettings: true\nevictionHard: [words]\n", "evictionHard"),
+    ],
+)
+def test_a_flag_is_laid_over_a_file_that_has_something_else_in_its_place(tmp_path: Path, body: str, field: str) -> None:
+    file = write(tmp_path / "k.yaml", body)
+    with pytest.raises(ConfigurationError, match=field):
+        load_configuration(file, flags={"vmodule": ["pleg=1"]})

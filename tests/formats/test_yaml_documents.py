@@ -53,6 +53,12 @@ def test_keys_with_dots_are_found_in_brackets() -> None:
     assert document.line_of("metadata.labels[x.io/y]") == 4
 
 
+@pytest.mark.parametrize("key", ["²", "٣", "1" * 10, "1" * 5000], ids=len)
+def test_what_only_looks_like_an_index_is_a_key(key: str) -> None:
+    document = read_documents(f"a:\n  b: 1\n  ? '{key}'\n  : 2\n".encode())[0]
+    assert document.line_of(f"a[{key}]") == 3
+
+
 def test_several_documents_are_read_with_lines_of_the_file() -> None:
     documents = read_documents(b"a: 1\n---\n---\nb: 2\n")
     assert [document.data() for document in documents] == [{"a": 1}, None, {"b": 2}]

@@ -90,14 +90,11 @@ def test_percentages_have_the_kubelets_precision() -> None:
     assert reserved(quantities(memory="100Gi"), kept)["memory"] == Quantity(int(100 * 2**30 * 0.10000000149011612))
 
 
-@pytest.mark.parametrize(
-    ("configured", "merge", "memory"),
-    [(None, False, "100Mi"), ({}, False, None), ({"nodefs.available": "1Gi"}, True, "100Mi")],
-)
+@pytest.mark.parametrize(("configured", "memory"), [(None, "100Mi"), ({}, None), ({"nodefs.available": "1Gi"}, None)])
 def test_default_thresholds_count_where_none_is_configured(
-    configured: dict[str, str] | None, merge: bool, memory: str | None
+    configured: dict[str, str] | None, memory: str | None
 ) -> None:
-    kept = Reservations.of(kube={}, system={}, eviction_hard=configured, merge_defaults=merge)
+    kept = Reservations.of(kube={}, system={}, eviction_hard=configured)
     assert texts(reserved(quantities(memory="8Gi"), kept)).get("memory") == memory
 
 

@@ -204,7 +204,17 @@ async def test_what_cannot_be_watched_is_said_and_tried_again(
 
 
 @pytest.mark.parametrize(
-    "info", [{}, {"info": "nonsense"}, {"info": "[]"}, {"info": '{"pid": 0}'}, {"info": '{"pid": "7"}'}]
+    "info",
+    [
+        {},
+        {"info": "nonsense"},
+        {"info": "[]"},
+        {"info": '{"pid": 0}'},
+        {"info": '{"pid": "7"}'},
+        {"info": f'{{"pid": {2**31}}}'},
+        {"info": f'{{"pid": {2**32 - 1}}}'},
+        {"info": "[" * 100_000},
+    ],
 )
 def test_a_status_without_a_pid(info: dict[str, str]) -> None:
     with pytest.raises(UnwatchableError, match="does not tell its pid"):

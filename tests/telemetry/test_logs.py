@@ -80,6 +80,18 @@ def test_errors_have_a_stream_of_their_own_when_it_is_split(
     assert len(captured.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("buffer", [0, 1000])
+def test_what_no_utf8_can_say_is_written_to_either_stream(capsys: pytest.CaptureFixture[str], buffer: int) -> None:
+    logs.configure_logging("text", 0, split=True, buffer=buffer)
+    log = logs.get_logger("test")
+    log.info("a file", path="/\udcff.sock")
+    log.info("another")
+    logs.flush()
+    out = capsys.readouterr().out
+    assert "path=/\\udcff.sock" in out
+    assert "another" in out
+
+
 def test_what_is_no_error_may_wait_until_there_is_more_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure_logging("json", 0, split=True, buffer=1000)
     log = logs.get_logger("test")

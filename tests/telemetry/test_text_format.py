@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from trikubelet.telemetry.families import Family, Sample, counter, gauge, histogram
 from trikubelet.telemetry.metrics import Histograms
 from trikubelet.telemetry.text_format import TextFormat, go_float, write_text
+
+if TYPE_CHECKING:
+    from trikubelet.telemetry.families import AnyFamily
 
 
 @pytest.mark.parametrize(
@@ -50,6 +55,18 @@ def test_any_label_and_number_can_be_read_back(label: str, number: float) -> Non
     if not set(label) & set("\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"):
         assert family.samples[0].labels == {"a": label, "b": "x"}
         assert family.samples[0].value == number
+
+
+@pytest.mark.parametrize("form", TextFormat)
+def test_what_no_utf8_can_say_breaks_no_page(form: TextFormat) -> None:
+    """The name of a file may have any bytes."""
+    durations = Histograms()
+    durations.observe(("\udcff.sock",), 1)
+    families: list[AnyFamily] = [gauge("g", "\udcff", {("/x/\udcff.sock",): 1}, ("l",))]
+    families.append(histogram("h", "H.", durations, ("l",)))
+    text = b"".join(write_text(families, form)).decode()
+    assert 'g{l="/x/?.sock"} 1' in text
+    assert 'h_count{l="?.sock"} 1' in text
 
 
 def test_large_bounds_are_written_as_go_writes_them() -> None:

@@ -80,8 +80,7 @@ def node_settings(options: AgentOptions) -> NodeSettings:
         kube=configuration.kube_reserved,
         system=configuration.system_reserved,
         reserved_cpus=processors_in(configuration.reserved_system_cpus),
-        eviction_hard={} if options.ignores_eviction else configuration.eviction_hard or None,
-        merge_defaults=configuration.merge_default_eviction_settings and not options.ignores_eviction,
+        eviction_hard={} if options.ignores_eviction else configuration.eviction_hard,
     )
     return NodeSettings(
         addresses=addresses,

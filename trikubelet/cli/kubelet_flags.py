@@ -6,6 +6,7 @@ and said once; one that the kubelet does not know is refused, as by the kubelet.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 _CONFIG: Final = "config_flag_"
 _IGNORED: Final = "ignored_flag_"
+_VERSION_TAIL: Final = re.compile(
+    r"(-(?!0\d+(?![0-9A-Za-z-]))[0-9A-Za-z-]+(\.(?!0\d+(?![0-9A-Za-z-]))[0-9A-Za-z-]+)*)?"
+    r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?",
+    re.ASCII,
+)
+"""What a semantic version may have behind its three numbers."""
 
 MEANINGLESS: Final = {
     "experimental-mounter-path": "volumes are mounted by the system's mount",
@@ -96,12 +103,14 @@ def _option(
 
 
 def _print_version(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
-    """What `kubelet --version` prints; for `--version=v1.36.2-x` the version that the node is to name."""
+    """What `kubelet --version` prints; for `--version=v1.36.2-x` the version that the node is to name, whose numbers
+    must be those of this release (kubelet: `SetDynamicVersion`)."""
     from trikubelet.node.facts import DEFAULT_KUBERNETES_VERSION
 
     if value is None or value.lower() in ("false", "f", "0"):
         return None
-    if value.startswith("v"):
+    own, found, tail = value.partition(DEFAULT_KUBERNETES_VERSION)
+    if found and not own and _VERSION_TAIL.fullmatch(tail):
         return value
     if value == "raw":
         major, minor = DEFAULT_KUBERNETES_VERSION.removeprefix("v").split(".")[:2]
@@ -109,7 +118,8 @@ def _print_version(context: click.Context, _: click.Parameter, value: str | None
     elif value.lower() in ("true", "t", "1"):
         click.echo(f"Kubernetes {DEFAULT_KUBERNETES_VERSION}")
     else:
-        raise click.BadParameter(f"expected true, false, raw or a version such as v1.36.2, got {value!r}")
+        allowed = f"{DEFAULT_KUBERNETES_VERSION} with or without a suffix, as in {DEFAULT_KUBERNETES_VERSION}-site.4"
+        raise click.BadParameter(f"expected true, false, raw or a version {allowed}, got {value!r}")
     context.exit()
     raise AssertionError("unreachable")
 

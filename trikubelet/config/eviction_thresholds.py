@@ -33,7 +33,7 @@ DEFAULT_HARD: Final = {
     "imagefs.available": "15%",
     "imagefs.inodesFree": "5%",
 }
-"""Where the configuration names none at all."""
+"""Where nobody sets `evictionHard`; an empty one means that there are none."""
 ENFORCED_FOR_PODS: Final = "pods"
 
 _OFF: Final = ("0%", "100%")
@@ -69,16 +69,10 @@ class ThresholdsError(ValueError):
 
 
 def eviction_config(configuration: KubeletConfiguration) -> EvictionConfig:
-    """What the agent's configuration says. Raises ThresholdsError.
-
-    An `evictionHard` that is empty counts as absent, which means the defaults.
-    """
-    hard = configuration.eviction_hard or DEFAULT_HARD
-    if configuration.merge_default_eviction_settings:
-        hard = {**DEFAULT_HARD, **hard}
+    """What the agent's configuration says. Raises ThresholdsError."""
     return EvictionConfig(
         thresholds=parse_thresholds(
-            hard=hard,
+            hard=DEFAULT_HARD if configuration.eviction_hard is None else configuration.eviction_hard,
             soft=configuration.eviction_soft,
             soft_grace=configuration.eviction_soft_grace_period,
             min_reclaim=configuration.eviction_minimum_reclaim,

@@ -209,7 +209,8 @@ def apply_flags(data: dict[str, Any], values: Mapping[str, Sequence[str]]) -> di
     """The configuration data with flags over it; `values` maps a flag's name to every text it was given.
 
     Text that does not fit is left as it is: the decoder then names the field and what it expected. Feature gates that
-    only a file sets stay (kubelet: `kubeletConfigFlagPrecedence`); other mappings and lists are replaced.
+    only a file sets stay (kubelet: `kubeletConfigFlagPrecedence`), and a file's levels come before the flag's; other
+    mappings and lists are replaced.
     """
     result = dict(data)
     for name, texts in values.items():
@@ -218,6 +219,10 @@ def apply_flags(data: dict[str, Any], values: Mapping[str, Sequence[str]]) -> di
         if flag.kind is FlagKind.GATES and isinstance(value, dict):
             from_file = result.get(flag.path)
             value = {**from_file, **value} if isinstance(from_file, dict) else value
+        if flag.kind is FlagKind.LEVELS and isinstance(value, list):
+            logging = result.get("logging")
+            from_file = logging.get("vmodule") if isinstance(logging, dict) else None
+            value = [*from_file, *value] if isinstance(from_file, list) else value
         _assign(result, flag.path.split("."), value)
     return result
 
@@ -299,7 +304,7 @@ def _levels(texts: Sequence[str]) -> list[dict[str, Any]] | str:
 def _memory(texts: Sequence[str]) -> list[dict[str, Any]] | str:
     """`0:memory=1Gi,hugepages-2Mi=100Mi;1:memory=1Gi`."""
     nodes: list[dict[str, Any]] = []
-    for item in (item for text in texts for item in text.split(";")):
+    for item in (item for text in texts if text for item in text.split(";")):
         node, colon, amounts = item.partition(":")
         limits = _pairs([amounts], "=")
         if not colon or not (node.isascii() and node.isdigit()) or not limits or isinstance(limits, str):

@@ -232,7 +232,8 @@ class KubeletConfiguration:
     kube_api_burst: int = plain(100, wire="kubeAPIBurst")
     serialize_image_pulls: bool = pointer(True)
     max_parallel_image_pulls: int | None = pointer(None)
-    eviction_hard: dict[str, str] = plain({})
+    eviction_hard: dict[str, str] | None = pointer(None)
+    """None: the defaults."""
     eviction_soft: dict[str, str] = plain({})
     eviction_soft_grace_period: dict[str, str] = plain({})
     eviction_pressure_transition_period: timedelta = plain(seconds(300))

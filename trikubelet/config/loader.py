@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trikubelet.config.decode import Decoded, FieldProblem, decode_configuration
+from trikubelet.config.eviction_thresholds import DEFAULT_HARD
 from trikubelet.config.feature_gates import gate_warnings
 from trikubelet.config.flags import FLAG_BY_NAME, apply_flags
 from trikubelet.config.kubelet_configuration import (
@@ -95,6 +96,8 @@ def load_configuration(
         data = _resolve_paths(_load(config_file, problems, warnings), config_file.absolute().parent)
     for path in _drop_ins(config_dir, problems, warnings):
         data = merge_patch(data, _load(path, problems, warnings))
+    if data.get("mergeDefaultEvictionSettings") and isinstance(data.get("evictionHard"), dict):
+        data["evictionHard"] = DEFAULT_HARD | data["evictionHard"]  # not what a flag sets: that replaces all
     used = dict(flags or {})
     data = apply_flags(data, used)
     own = dict(settings or {})

@@ -29,7 +29,7 @@ DEFAULT_EVICTION: Final = {
     "nodefs.inodesFree": "5%",
     "imagefs.available": "15%",
 }
-"""Hard eviction thresholds where the configuration names none at all."""
+"""Hard eviction thresholds where nobody sets `evictionHard`."""
 _RESERVED_BY_EVICTION: Final = {"memory.available": MEMORY, "nodefs.available": STORAGE}
 _ZERO: Final = Quantity.from_nanos(0)
 
@@ -51,7 +51,6 @@ class Reservations:
         system: Mapping[str, str],
         reserved_cpus: int = 0,
         eviction_hard: Mapping[str, str] | None = None,
-        merge_defaults: bool = False,
     ) -> Reservations:
         """From a configuration. `reserved_cpus`: processors that are the system's alone; they replace what is reserved
         of `cpu` otherwise. `eviction_hard` None: the configuration does not name it, which means the defaults."""
@@ -61,8 +60,6 @@ class Reservations:
             kube_amounts.pop(CPU, None)
             system_amounts[CPU] = Quantity(reserved_cpus)
         eviction = DEFAULT_EVICTION if eviction_hard is None else eviction_hard
-        if merge_defaults:
-            eviction = {**DEFAULT_EVICTION, **eviction}
         return cls(kube=kube_amounts, system=system_amounts, eviction=dict(eviction))
 
 

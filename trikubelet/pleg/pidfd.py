@@ -271,9 +271,9 @@ def pid_from_info(info: Mapping[str, str]) -> int:
     """The process id in a verbose status, where containerd and CRI-O put it. Raises UnwatchableError."""
     try:
         pid = json.loads(info.get("info", "{}")).get("pid")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         pid = None
-    if not isinstance(pid, int) or pid <= 0:
+    if not isinstance(pid, int) or not 0 < pid < 2**31:
         raise UnwatchableError("the runtime does not tell its pid")
     return pid
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import attrs
@@ -132,6 +133,8 @@ def configure_logging(
     _thresholds = _Thresholds(_level(verbosity), tuple((pattern, _level(least)) for pattern, least in by_name))
     flush()
     out = file or sys.stderr
+    if split and isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr writes what no UTF-8 can say
     as_lines = as_colored_text if out.isatty() else as_text
     render = as_json if log_format == "json" else as_lines
     _streams = _Streams(render, out, sys.stdout if split else None, buffer)

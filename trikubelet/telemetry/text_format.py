@@ -42,17 +42,22 @@ class TextFormat(enum.Enum):
 
 
 def write_text(families: Iterable[AnyFamily], form: TextFormat = TextFormat.TEXT) -> Iterator[bytes]:
-    """The families and their samples in their order, in pieces."""
+    """The families and their samples in their order, in pieces. What no UTF-8 can say becomes `?`: the formats have no
+    escape for it."""
+    return (text.encode(errors="replace") for text in _pieces(families, form))
+
+
+def _pieces(families: Iterable[AnyFamily], form: TextFormat) -> Iterator[str]:
     for family in families:
-        yield _header(family, form).encode()
+        yield _header(family, form)
         if isinstance(family, HistogramFamily):
             for start in range(0, len(family.samples), ROWS):
-                yield _histograms(family, family.samples[start : start + ROWS], form).encode()
+                yield _histograms(family, family.samples[start : start + ROWS], form)
         else:
             for start in range(0, len(family.samples), PIECE):
-                yield _lines(family, family.samples[start : start + PIECE], form).encode()
+                yield _lines(family, family.samples[start : start + PIECE], form)
     if form is TextFormat.OPENMETRICS:
-        yield b"# EOF\n"
+        yield "# EOF\n"
 
 
 def go_float(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,18 @@ def test_a_device_that_is_left_out_is_unknown_after_its_time() -> None:
     assert book.expire(later(60)) == {}
     assert book.expire(later(71)) == {"x": {ONE}}
     assert book.next_expiry() is None
+
+
+@pytest.mark.parametrize("nanoseconds", [0, 2**62])
+def test_what_was_told_at_the_end_of_time_holds_until_then(nanoseconds: int) -> None:
+    device = {"PoolName": "pool", "DeviceName": "one", "Health": "Healthy", "HealthCheckTimeout": nanoseconds}
+    device["LastUpdated"] = "9999-12-31T23:59:59Z"
+    book = HealthBook.from_bytes(json.dumps({"x": {"Devices": {"pool/one": device}}}).encode())
+    expiry = book.next_expiry()
+    assert expiry is not None
+    assert expiry.year > 9900
+    assert book.expire(NOW) == {}
+    assert HealthBook.from_bytes(book.to_bytes()).get("x", ONE, NOW) == ("Healthy", "")
 
 
 def test_without_a_plugin_nothing_is_known() -> None:

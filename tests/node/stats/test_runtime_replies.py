@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 
 import pytest
 from hypothesis import given
@@ -64,6 +65,15 @@ def test_a_number_that_is_zero_is_not_one_that_is_missing() -> None:
     assert found.memory == MemoryStats(time=1, rss_bytes=0)
     assert found.cpu is None
     assert found.layer is None
+
+
+@pytest.mark.parametrize("average", [math.nan, math.inf, -math.inf])
+def test_an_average_that_is_no_number_is_as_if_it_were_not_told(average: float) -> None:
+    """JSON has no word for it."""
+    stats = v1.ContainerStats(attributes=v1.ContainerAttributes(id="c"))
+    stats.io = v1.IoUsage(timestamp=1, psi=v1.PsiStats(some=v1.PsiData(total=5, avg10=average, avg60=0.5)))
+    (found,) = read_container_stats(bytes(v1.ListContainerStatsResponse(stats=[stats]))).values()
+    assert found.io == IoStats(time=1, psi=PsiStats(some=PsiData(total=5, avg60=0.5)))
 
 
 def test_every_field_of_a_sandbox_is_read() -> None:

@@ -12,7 +12,7 @@ It may be lost: then devices are unknown until their plugins tell.
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
@@ -37,6 +37,8 @@ MESSAGE_LIMIT: Final = 1024
 """Bytes."""
 
 _LONGEST: Final = timedelta(days=3650)
+_LATEST: Final = datetime.max.replace(tzinfo=UTC) - _LONGEST
+"""What is told later can have no end that Python knows."""
 _STATUSES: Final = {HealthStatus.HEALTHY: HEALTHY, HealthStatus.UNHEALTHY: UNHEALTHY}
 
 DeviceName: TypeAlias = tuple[str, str]
@@ -103,7 +105,7 @@ class HealthBook:
         """When something will be unknown that is known now; None where nothing is."""
         return min(
             (
-                one.told_at + one.timeout
+                min(one.told_at, _LATEST) + one.timeout
                 for devices in self._drivers.values()
                 for one in devices.values()
                 if one.health != UNKNOWN

@@ -9,6 +9,7 @@ Messages: `ListContainerStatsResponse` and `ListPodSandboxStatsResponse` of CRI'
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -177,8 +178,9 @@ def _number(data: bytes) -> int:
 
 
 def _double(data: bytes) -> float:
+    """0 for what is no number: JSON has no word for it."""
     value: float = struct.unpack("<d", data)[0]
-    return value
+    return value if math.isfinite(value) else 0.0
 
 
 def _text(number: int, name: str) -> Table:
