@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click.testing
 import pytest
@@ -16,12 +17,10 @@ import yaml
 from tests.cli.conftest import StandInAgent, a_pod, run_command
 from trikubelet.cli.apply import file_name
 from trikubelet.cli.main import cli
+from trikubelet.cli.run import KUBELET_RUNTIME
 from trikubelet.cli.run_pod import pod_name
 from trikubelet.cli.stop import agent_pid, end_process, stopping_options
 from trikubelet.node.start_checks import StartCheckError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MANIFEST = "apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {a: b}\n  name: web\nspec: {}\n"
 
@@ -182,6 +181,37 @@ def test_pods_are_called_as_their_images(image: str, name: str) -> None:
 def test_where_nothing_runs_there_is_nothing_to_stop(root_dir: Path) -> None:
     outcome = run_command("stop", "--root-dir", root_dir)
     assert (outcome.code, outcome.err) == (0, "Nothing runs.\n")
+
+
+def test_pods_on_nobody_knows_which_runtime_are_not_taken_for_none(root_dir: Path) -> None:
+    (root_dir / "pods/uid-1").mkdir(parents=True)
+    file = configuration_in(root_dir)
+    outcome = run_command("stop", "--root-dir", root_dir, "--config", file)
+    assert outcome.code == 1
+    assert f"{root_dir / 'pods'}: expected to be told which runtime" in outcome.err
+    assert "--runtime-endpoint" in outcome.err
+    assert "--kubeconfig" in outcome.err
+    outcome = run_command("stop", "--root-dir", root_dir, "--config", file, "--runtime-endpoint", "embedded")
+    assert (outcome.code, outcome.err) == (0, "Nothing runs.\n")
+    (root_dir / "pods/uid-1").rmdir()
+    outcome = run_command("stop", "--root-dir", root_dir, "--config", file)
+    assert (outcome.code, outcome.err) == (0, "Nothing runs.\n")
+
+
+def test_who_stops_a_node_of_a_cluster_asks_the_runtime_that_it_ran_on(root_dir: Path) -> None:
+    file = configuration_in(root_dir)
+    options = stopping_options(root_dir, None, file, root_dir / "kubelet.conf")
+    assert (options.runtime_endpoint, options.cluster) == (KUBELET_RUNTIME, None)
+    assert stopping_options(root_dir, None, None, root_dir / "kubelet.conf").runtime_endpoint == "embedded"
+    file = configuration_in(root_dir, "containerRuntimeEndpoint: /run/x.sock")
+    assert stopping_options(root_dir, None, file, Path("in-cluster")).runtime_endpoint == "unix:///run/x.sock"
+
+
+def configuration_in(folder: Path, *more: str) -> Path:
+    file = folder / "config.yaml"
+    fields = ", ".join(("apiVersion: kubelet.config.k8s.io/v1beta1", "kind: KubeletConfiguration", *more))
+    file.write_text(f"{{{fields}}}")
+    return file
 
 
 def test_who_stops_wants_no_pods_and_ends_what_is_there(root_dir: Path) -> None:

@@ -267,6 +267,26 @@ def test_the_command_exits_1_when_something_is_missing(root_dir: Path) -> None:
     assert outcome.out.splitlines()[-1].endswith("1 missing")
 
 
+@pytest.mark.parametrize(
+    ("fields", "flags", "expected"),
+    [
+        ("", ["--in-cluster"], "nothing at /nowhere/containerd.sock"),
+        ("", [], "embedded, in the agent's own process"),
+        ("containerRuntimeEndpoint: unix:///nowhere/x.sock", ["--in-cluster"], "nothing at /nowhere/x.sock"),
+        ("containerRuntimeEndpoint: /nowhere/x.sock", [], "nothing at /nowhere/x.sock"),
+        ("", ["--in-cluster", "--runtime-endpoint=embedded"], "embedded, in the agent's own process"),
+    ],
+)
+def test_the_runtime_that_the_agent_would_have_is_looked_at(
+    root_dir: Path, monkeypatch: pytest.MonkeyPatch, fields: str, flags: list[str], expected: str
+) -> None:
+    monkeypatch.setattr("trikubelet.cli.run.KUBELET_RUNTIME", "unix:///nowhere/containerd.sock")
+    file = root_dir / "kubelet.yaml"
+    file.write_text(f"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{fields}\n")
+    outcome = run_command("check", "--root-dir", root_dir, "--config", file, *flags)
+    assert f"runtime: {expected}" in outcome.out
+
+
 POLICY = {
     "etc/selinux/config": "SELINUXTYPE=targeted\n",
     "etc/selinux/targeted/contexts/lxc_contexts": 'process = "system_u:system_r:container_t:s0"\n',

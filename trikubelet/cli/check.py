@@ -17,23 +17,24 @@ if TYPE_CHECKING:
 
     from trikubelet.cli.machine_checks import CheckResult
     from trikubelet.config.kubelet_configuration import KubeletConfiguration
+    from trikubelet.config.loader import LoadedConfiguration
 
 
 @click.command(short_help="Check this machine.")
 @root_dir_option
-@click.option("--runtime-endpoint", default="embedded", show_default=True, help="The runtime to check for.")
+@click.option("--runtime-endpoint", help="The runtime to check for.  [default: that of `trikubelet run`]")
 @click.option(
     "--config",
     "config_file",
     type=click.Path(path_type=Path),
-    help="The KubeletConfiguration whose ports and podCIDR are checked.",
+    help="The KubeletConfiguration whose ports, podCIDR and runtime are checked.",
 )
 @click.option("--in-cluster", is_flag=True, help="Check for a node of a cluster.")
 @network_flags
 @pod_cidr_flag
 def check(
     root_dir: Path,
-    runtime_endpoint: str,
+    runtime_endpoint: str | None,
     config_file: Path | None,
     in_cluster: bool,
     pod_network: str,
@@ -43,7 +44,11 @@ def check(
     cni_bin_dirs: tuple[Path, ...],
 ) -> int:
     """Check whether the agent can run here. Exits 1 when something it needs is missing."""
-    configuration = _configuration(config_file)
+    from trikubelet.cli.run import runtime_of
+
+    loaded = _load(config_file)
+    configuration, configured = loaded.config, config_file is not None
+    endpoint = runtime_endpoint or runtime_of(loaded, configured=configured, in_cluster=in_cluster)
     options = NetworkOptions(
         way=pod_network,
         pod_cidr=pod_cidr or configuration.pod_cidr,
@@ -52,7 +57,7 @@ def check(
         cni_conf_dir=cni_conf_dir,
         cni_bin_dirs=cni_bin_dirs,
     )
-    results = check_node(root_dir, runtime_endpoint, configuration, options, configured=config_file is not None)
+    results = check_node(root_dir, endpoint, configuration, options, configured=configured)
     return show_results(results)
 
 
@@ -101,11 +106,11 @@ def show_results(results: Sequence[CheckResult], *, also_ok: bool = True) -> int
     return 1 if failed else 0
 
 
-def _configuration(config_file: Path | None) -> KubeletConfiguration:
+def _load(config_file: Path | None) -> LoadedConfiguration:
     """Raises CommandError for a file that cannot be used."""
     from trikubelet.config.loader import ConfigurationError, load_configuration
 
     try:
-        return load_configuration(config_file, None).config
+        return load_configuration(config_file, None)
     except ConfigurationError as error:
         raise CommandError("; ".join(map(str, error.problems))) from None

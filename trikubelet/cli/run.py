@@ -61,7 +61,10 @@ def _ui_address(_: click.Context, __: click.Parameter, text: str | None) -> tupl
     help="The folder (or file) of static pods.  [default: ROOT/manifests, outside of clusters]",
 )
 @root_dir_option
-@click.option("--runtime-endpoint", help="The container runtime: embedded, or unix:///PATH.  [default: embedded]")
+@click.option(
+    "--runtime-endpoint",
+    help="The container runtime: embedded, or unix:///PATH.  [default: embedded; in clusters with --config containerd]",
+)
 @click.option("--node-name", "--hostname-override", "node_name", help="This node's name.  [default: the host's name]")
 @cluster_flags
 @click.option(
@@ -247,14 +250,13 @@ def _with_defaults(
     """What depends on the machine and on what this is to be, where nobody says otherwise.
 
     Without root `/var/log/pods` is out of reach, so logs go below the root folder. A desktop machine has swap, while a
-    node's configuration says how it wants it. A node of a cluster with a kubelet's configuration has its runtime.
-    Chains in iptables are for kube-proxy and network plugins: without a cluster somebody's firewall is left alone.
+    node's configuration says how it wants it. Chains in iptables are for kube-proxy and network plugins: without a
+    cluster somebody's firewall is left alone.
     """
     from trikubelet.config.kubelet_configuration import EMBEDDED_RUNTIME
 
-    configuration = loaded.config
-    if configured and in_cluster and "containerRuntimeEndpoint" not in loaded.explicit:
-        configuration = attrs.evolve(configuration, container_runtime_endpoint=KUBELET_RUNTIME)
+    endpoint = runtime_of(loaded, configured=configured, in_cluster=in_cluster)
+    configuration = attrs.evolve(loaded.config, container_runtime_endpoint=endpoint)
     if os.geteuid() != 0 and "podLogsDir" not in loaded.explicit:
         configuration = attrs.evolve(configuration, pod_logs_dir=str(root_dir / "pod-logs"))
     if not configured and "failSwapOn" not in loaded.explicit:
@@ -263,6 +265,13 @@ def _with_defaults(
     if alone and "makeIPTablesUtilChains" not in loaded.explicit:
         configuration = attrs.evolve(configuration, make_iptables_util_chains=False)
     return configuration
+
+
+def runtime_of(loaded: LoadedConfiguration, *, configured: bool, in_cluster: bool) -> str:
+    """The endpoint: a node of a cluster with a kubelet's configuration has the kubelet's runtime."""
+    if configured and in_cluster and "containerRuntimeEndpoint" not in loaded.explicit:
+        return KUBELET_RUNTIME
+    return loaded.config.container_runtime_endpoint
 
 
 def _as_url(endpoint: str) -> str:
