@@ -232,7 +232,7 @@ class Plan:
         """Take a field into the tables; returns what makes its default."""
         if meta.group or meta.wraps:
             raise TypeError(f"expected a plain field, got {meta}")
-        arguments = getattr(hint, "__args__", ())
+        arguments: tuple[Any, ...] = getattr(hint, "__args__", ())
         make: Callable[[], Any]
         if meta.optional:
             codec, make = value_codec(meta.proto_type, arguments[0]), lambda: None
