@@ -23,7 +23,7 @@ async def test_an_image_that_is_there_is_not_pulled(autojump_clock: MockClock, n
     assert node.sim.calls.count("PullImage") == 0
     assert node.said(pod)[0] == (
         "Pulled",
-        'Container image "busybox" already present on machine and can be accessed by the pod',
+        'Container image "busybox" already present on machine',
     )
 
 

@@ -34,6 +34,7 @@ from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.runtime.context import RuntimeContext
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.results import PodSyncResult, SyncAction
+from trikubelet.runtime.sandboxes.sandbox import ResourceClaimError
 from trikubelet.sim.programs import Program
 
 if TYPE_CHECKING:
@@ -263,6 +264,25 @@ async def test_claims_are_prepared_before_the_sandbox_and_not_again(autojump_clo
         await sync_with(node, pod, claims=claims)
     assert len(node.starts("main")) == 2
     assert claims.sandboxes_before == [0]
+
+
+@attrs.frozen
+class NoClaims:
+    async def prepare(self, pod: Pod) -> None:
+        await trio.lowlevel.checkpoint()
+        raise ResourceClaimError("no driver")
+
+
+@pytest.mark.parametrize(("fails", "counted"), [("claims", 0), ("PodSandboxStatus", 0), ("RunPodSandbox", 1)])
+async def test_a_sandbox_that_was_not_made_is_counted_and_nothing_else_is(
+    autojump_clock: MockClock, node: Node, fails: str, counted: int
+) -> None:
+    manager = manager_on(node, **({"claims": NoClaims()} if fails == "claims" else {}))
+    if fails != "claims":
+        node.sim.faults.fail_next(fails)
+    status = await node.status(make_pod())
+    assert (await node.sync_with(manager, make_pod(), status)).error is not None
+    assert (manager.metrics.started_pods, manager.metrics.failed_pods) == (1, counted)
 
 
 async def test_a_runtime_without_user_namespaces_gets_no_pod_that_asks_for_one(

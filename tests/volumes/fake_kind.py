@@ -33,6 +33,7 @@ class FakeKind:
     root: Path
     staged: bool = False
     takes_mount_options: bool = False
+    grows_on_node: bool = True
     refreshing: bool = False
     labelling: bool = False
     attaching: bool | VolumeError = False

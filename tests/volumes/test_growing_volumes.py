@@ -14,7 +14,7 @@ from tests.csi_driver import Fault
 from tests.volumes.csi.stage import NAME, csi_driver, csi_stage
 from tests.volumes.csi.stage import Stage as CSIStage
 from tests.volumes.stage import Stage, add_claim, claimed, pod, stage
-from trikubelet.api import CSIPersistentVolumeSource, Quantity
+from trikubelet.api import CSIPersistentVolumeSource, Quantity, SecretReference
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.telemetry.events import ObjectEvent
 
@@ -85,9 +85,10 @@ class Node:
             status = {"allocatedResources": {"storage": size}, "allocatedResourceStatuses": {"storage": state}}
         storage = self.stage.storage
         claimed_size = more.pop("claimed_size", "1Gi")
+        told = more.pop("source", {})
         add_claim(storage, size=size, claimed_size=claimed_size, status=status, **more)
         persistent = storage.volumes["pv-1"]
-        source = CSIPersistentVolumeSource(driver=NAME, volume_handle="pv-1")
+        source = CSIPersistentVolumeSource(driver=NAME, volume_handle="pv-1", **told)
         storage.volumes["pv-1"] = attrs.evolve(persistent, spec=attrs.evolve(persistent.spec, csi=source))
         asked = {"storage": Quantity(size if requested is None else requested)}
         resources = attrs.evolve(self.claim.spec.resources, requests=asked)
@@ -226,6 +227,22 @@ async def test_a_size_that_is_not_wanted_any_more_is_given_up_with_the_next_fail
     async with node.stage.running() as manager:
         await manager.prepare(WEB)
     assert (node.has, node.state) == ("1536Mi", "")
+
+
+async def test_a_claim_is_told_that_a_secret_is_missing_until_its_user_wants_another_size(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    node.ask("2Gi", source={"node_expand_secret_ref": SecretReference(name="key", namespace="storage")})
+    async with node.stage.running() as manager, trio.open_nursery() as nursery:
+        nursery.start_soon(manager.prepare, WEB)
+        await trio.sleep(0.1)
+        why = 'fetching NodeExpandSecretRef storage/key failed: secrets "key" not found'
+        assert node.problems == [f"NodeResizeError: failed to expand pvc with {why}"]
+        assert node.state == IN_PROGRESS
+        resources = attrs.evolve(node.claim.spec.resources, requests={"storage": Quantity("1536Mi")})
+        spec = attrs.evolve(node.claim.spec, resources=resources)
+        node.stage.storage.claims["default", "claim"] = attrs.evolve(node.claim, spec=spec)
+    assert (node.expansions(), node.state) == ([], INFEASIBLE)
 
 
 async def test_silence_does_not_make_a_size_infeasible(autojump_clock: MockClock, node: Node) -> None:

@@ -24,8 +24,10 @@ from trikubelet.volumes.errors import (
     AttachLimitError,
     FileSystemMismatchError,
     TransientVolumeError,
+    UncertainVolumeError,
     VolumeError,
     VolumesNotReadyError,
+    uncertain,
 )
 
 if TYPE_CHECKING:
@@ -270,11 +272,36 @@ async def test_a_volume_that_grows_while_a_pod_has_it_is_grown_by_the_pods_next_
     ]
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_kind_that_leaves_growth_to_its_controller_tells_nothing_of_it(
+    stage: Stage, autojump_clock: MockClock, read_only: bool
+) -> None:
+    add_claim(stage.storage, size="2Gi")
+    kind = stage.kind(CSI, grows_on_node=False)
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "claim", "readOnly": read_only}}
+    web = pod("web", volume)
+    async with stage.running() as manager:
+        await manager.prepare(web)
+        add_claim(stage.storage, size="3Gi")
+        await trio.sleep(60)
+        manager.refresh(web)
+        await trio.sleep(10)
+    assert kind.count("expand") == 0
+    assert stage.storage.sizes == []
+    assert stage.messages("uid-web", "FileSystemResizeSuccessful") == []
+    assert stage.messages("uid-web", "FileSystemResizeFailed") == []
+
+
+@pytest.mark.parametrize("is_uncertain", [False, True])
 async def test_a_disk_with_another_file_system_is_told_of_at_its_persistent_volume(
-    stage: Stage, autojump_clock: MockClock
+    stage: Stage, autojump_clock: MockClock, is_uncertain: bool
 ) -> None:
     add_claim(stage.storage)
-    mismatch = FileSystemMismatchError("data", "wrong fs type")
+    mismatch: VolumeError = FileSystemMismatchError("data", "wrong fs type")
+    if is_uncertain:  # something of the volume is there already
+        with pytest.raises(UncertainVolumeError) as raised, uncertain("data"):
+            raise mismatch
+        mismatch = raised.value
     stage.kind(CSI, staged=True, behaviours={"stage": [mismatch, VolumeError("data", "no")]})
     told: list[AnyEvent] = []
     stage.recorder.add_listener(told.append)

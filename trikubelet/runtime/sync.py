@@ -59,7 +59,7 @@ from trikubelet.runtime.results import (
     SyncResult,
     WaitingReasons,
 )
-from trikubelet.runtime.sandboxes.sandbox import Sandbox, SandboxError, SandboxMaker
+from trikubelet.runtime.sandboxes.sandbox import Sandbox, SandboxError, SandboxMaker, SandboxNotMadeError
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 
@@ -272,7 +272,7 @@ class PodSync:
             self._parts.actuated.sandbox_made(pod)
         try:
             sandbox = await self._parts.sandboxes.create(pod, plan.attempt, ips)
-        except SandboxError:
+        except SandboxNotMadeError:
             metrics.failed_pods += 1
             raise
         self._made[sandbox.id] = sandbox.id
@@ -319,12 +319,10 @@ class PodSync:
         result = self._parts.crash_loops.hold_back(self._pod, container, self._status)
         if result is None:
             result = SyncResult(SyncAction.START_CONTAINER, container.name)
-            kind = container_kind(self._pod, container)
-            self._parts.metrics.started_containers[(kind,)] += 1
+            self._parts.metrics.started_containers[(container_kind(self._pod, container),)] += 1
             try:
                 await self._start_now(container, place)
             except StartError as error:
-                self._parts.metrics.failed_containers[kind, error.reason] += 1
                 result = attrs.evolve(
                     result, reason=error.reason, message=error.message, retry_at=error.retry_at or _retry_at(error)
                 )
@@ -333,7 +331,7 @@ class PodSync:
         return result
 
     async def _start_now(self, container: Container, place: _Place) -> None:
-        """Raises StartError."""
+        """Raises StartError. One for want of an image that is mounted is not counted, as in the kubelet."""
         image_volumes, problems = mounted_images(place.volumes, container)
         for problem in problems:
             event = f"Error: {problem.reason}"
@@ -364,6 +362,7 @@ class PodSync:
             self._made[await self._parts.starter.start(request)] = sandbox.id
         except StartError as error:
             told = error.message
+            self._parts.metrics.failed_containers[container_kind(self._pod, container), error.reason] += 1
             raise
         finally:
             self._count_image_volumes(container, image_volumes, told)

@@ -217,7 +217,7 @@ class DesiredStateOfWorld:
                 staged=is_staged(spec, kind),
                 attachable=attachable,
                 refreshes=kind.refreshes(spec),
-                size=None if (growth := growth_of(spec)) is None else growth.size,
+                size=growth.size if kind.grows_on_node and (growth := growth_of(spec)) is not None else None,
                 obstacle=resolved.obstacles.get(volume_name) or options_obstacle(spec, kind),
                 label=label,
             )

@@ -77,6 +77,19 @@ async def give_to_group(disk: Disk, recorder: EventRecorder, request: SetUpReque
         log.warning("fsGroup not set on some files", volume=name, failures=progress.failures, first=first)
 
 
+async def try_to_give_to_group(
+    disk: Disk, recorder: EventRecorder, request: SetUpRequest, folder: Path, group: int
+) -> None:
+    """`give_to_group` for kinds whose pods start without the group, too: what fails is told in the log, and only a
+    volume that does not answer in time raises VolumeError."""
+    try:
+        await give_to_group(disk, recorder, request, folder, group)
+    except VolumeError as error:
+        if isinstance(error.__cause__, trio.TooSlowError):
+            raise
+        log.warning("a volume is used without its fsGroup", volume=error.volume, problem=error.problem)
+
+
 async def _report(recorder: EventRecorder, pod: Pod, name: str, progress: Progress) -> None:
     await trio.sleep(FIRST_REPORT)
     text = (

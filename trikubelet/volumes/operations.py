@@ -94,12 +94,12 @@ class Operations:
                 return failed
         except UncertainVolumeError as error:
             failed = Failed(Certainty.UNCERTAIN, error.problem)
+            self._tell_of_mismatch(operation.spec, error)
         except TransientVolumeError as error:
             failed = Failed(Certainty.TRANSIENT, error.problem)
         except VolumeError as error:
             failed = Failed(Certainty.FINAL, error.problem)
-            if isinstance(error, FileSystemMismatchError):
-                self._tell_of_mismatch(operation.spec, error.problem)
+            self._tell_of_mismatch(operation.spec, error)
         except ObjectError as error:
             failed = Failed(Certainty.TRANSIENT, str(error))
         except Exception as error:  # noqa: BLE001  one kind's mistake must not end all others' work
@@ -136,7 +136,8 @@ class Operations:
         request = _request(operation, kind)
         mounted = await kind.set_up(request)
         expansion = await self._expand(operation, kind) if operation.grow else None
-        self.expander.tell_read_only(request.pod, operation.spec)
+        if kind.grows_on_node:
+            self.expander.tell_read_only(request.pod, operation.spec)
         if operation.spec.block:
             self._record_event(
                 operation, *messages.mapped_event(operation.spec, str(request.path.parent)), type_=EventType.NORMAL
@@ -164,9 +165,12 @@ class Operations:
         if event is not None:
             self._record_event(operation, *event)
 
-    def _tell_of_mismatch(self, spec: VolumeSpec, problem: str) -> None:
-        if spec.persistent is not None:
-            self.recorder.object_event(spec.persistent, EventType.WARNING, *messages.mismatch_event(spec, problem))
+    def _tell_of_mismatch(self, spec: VolumeSpec, error: VolumeError) -> None:
+        """Where that is what failed. It is the cause of what is uncertain."""
+        is_mismatch = any(isinstance(one, FileSystemMismatchError) for one in (error, error.__cause__))
+        if is_mismatch and spec.persistent is not None:
+            event = messages.mismatch_event(spec, error.problem)
+            self.recorder.object_event(spec.persistent, EventType.WARNING, *event)
 
     def _record_event(
         self, operation: Operation, reason: str, message: str, *, type_: EventType = EventType.WARNING

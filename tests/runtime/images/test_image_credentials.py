@@ -219,6 +219,13 @@ async def test_a_pod_does_not_start_from_what_another_pods_secret_brought(
     ]
 
 
+async def test_where_nobody_checks_nothing_is_told_of_access(autojump_clock: MockClock, desk: Desk) -> None:
+    desk.registry.present = True
+    desk.images = ImageManager(cast("ImageClient", desk.registry), desk.recorder)
+    await desk.ensure("a")
+    assert desk.said("a") == [("Pulled", f'Container image "{IMAGE}" already present on machine')]
+
+
 @pytest.mark.parametrize("credential", [None, TrackedCredential(Auth("node"))])
 async def test_what_the_node_pulled_is_open_to_all(
     autojump_clock: MockClock, desk: Desk, credential: TrackedCredential | None

@@ -59,6 +59,8 @@ async def test_an_image_that_is_not_to_be_had_fails_only_who_mounts_it(autojump_
     assert [one.name for one in node.sim.running_containers()] == ["other"]
     assert ("Failed", "Error: ErrImagePull") in node.said(pod)
     assert node.manager.waiting_reasons("uid-web") == {"main": ("ErrImagePull", failed.message)}
+    assert node.manager.metrics.started_containers["container",] == 2
+    assert node.manager.metrics.failed_containers == {}, "as the kubelet counts"
 
 
 async def test_an_image_volume_that_is_pulled_again_later_is_waited_for(autojump_clock: MockClock, node: Node) -> None:

@@ -578,6 +578,32 @@ async def test_a_driver_may_refuse_to_grow_a_volume(
         assert refused.value.problem == f"Expander.NodeExpand failed to expand the volume{problem}"
 
 
+UNKNOWN_ABILITIES = "Expander.NodeExpand failed to check if node supports expansion : rpc error"
+
+
+@pytest.mark.parametrize(
+    ("faults", "kind", "problem"),
+    [
+        ({}, VolumeError, 'fetching NodeExpandSecretRef storage/key failed: secrets "key" not found'),
+        ({"NodeGetCapabilities": Fault("error", Status.INTERNAL)}, VolumeError, UNKNOWN_ABILITIES),
+        ({"NodeGetCapabilities": Fault("error", Status.UNAVAILABLE)}, UncertainVolumeError, UNKNOWN_ABILITIES),
+    ],
+)
+async def test_only_a_driver_that_is_not_there_leaves_growing_untried(
+    tmp_path: Path, autojump_clock: MockClock, faults: dict[str, Fault], kind: type[VolumeError], problem: str
+) -> None:
+    spec = persistent(node_expand_secret_ref=SECRET)
+    async with csi_stage(tmp_path, faults=Faults(faults)) as stage:
+        with pytest.raises(VolumeError) as failed:
+            await stage.kind.expand(stage.request(spec), Quantity("2Gi"))
+        assert type(failed.value) is kind
+        assert failed.value.problem.startswith(problem)
+        assert "NodeExpandVolume" not in stage.driver.names()
+        stage.drivers.remove(NAME, "/csi.sock")
+        with pytest.raises(TransientVolumeError):
+            await stage.kind.expand(stage.request(spec), Quantity("2Gi"))
+
+
 async def test_a_driver_that_leaves_growing_to_its_controller_is_not_asked(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

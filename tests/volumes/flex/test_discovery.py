@@ -145,6 +145,29 @@ async def test_a_driver_that_failed_is_asked_again_after_a_while(
         await until(drivers, kinds, NAME)
 
 
+async def test_a_folder_that_cannot_be_listed_is_looked_at_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "RETRY", 0.05)
+    folder = tmp_path / "exec"
+    double = DriverDouble(folder).install()
+    double.does("init", "exit 1")
+    looks: list[float] = []
+    programs = discovery._programs
+
+    def refuse(_: Path) -> dict[str, discovery._Program]:
+        looks.append(trio.current_time())
+        raise OSError(errno.EIO, "Input/output error")
+
+    async with looking(folder) as (kinds, drivers):
+        monkeypatch.setattr(discovery, "_programs", refuse)
+        await trio.sleep(0.5)
+        assert 2 <= len(looks) <= 11
+        double.answers("init")
+        monkeypatch.setattr(discovery, "_programs", programs)
+        await until(drivers, kinds, NAME)
+
+
 async def test_a_driver_with_which_nobody_reckoned_keeps_no_agent_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
 import pytest
+import trio
 
+from tests.captured_logs import capture_logs
 from tests.volumes.fake_mounter import FakeMounter
 from tests.volumes.flex.double import NAME, SUCCESS, DriverDouble, is_running
 from tests.volumes.set_ups import UID, claimed, mounts_below, persistent_volume, pod_with, request
-from tests.volumes.stage import FakeStorage
+from tests.volumes.stage import FakeStorage, InlineDisk
 from trikubelet.api import ObjectMeta, Quantity, Secret
 from trikubelet.linux.mount_table import Mount
 from trikubelet.linux.mounter import Mounter
@@ -311,6 +314,29 @@ async def test_files_belong_to_the_pods_group_where_the_driver_lets_them(
     assert not asked.path.exists()
 
 
+@pytest.mark.parametrize(
+    ("failure", "starts"), [(OSError(errno.EROFS, "Read-only file system"), True), (trio.TooSlowError(), False)]
+)
+async def test_a_pod_starts_without_a_group_that_its_volume_does_not_take(
+    tmp_path: Path, driver: DriverDouble, monkeypatch: pytest.MonkeyPatch, failure: Exception, starts: bool
+) -> None:
+    async def fail(*_: object, **__: object) -> NoReturn:
+        await trio.lowlevel.checkpoint()
+        raise failure
+
+    monkeypatch.setattr(InlineDisk, "walk_foreign", fail)
+    kind = driver.kind(tmp_path, attach=False, fsGroup=True)
+    driver.answers("mount")
+    asked = request(kind, pod_with(flex()), group=4711)
+    if starts:
+        with capture_logs() as lines:
+            assert (await staged(kind, asked)).path == asked.path
+        assert "a volume is used without its fsGroup" in [line["event"] for line in lines]
+    else:
+        with pytest.raises(UncertainVolumeError, match="the volume did not answer in time"):
+            await staged(kind, asked)
+
+
 @pytest.mark.root
 @pytest.mark.parametrize(("supports", "told"), [(True, True), (False, False)])
 async def test_what_a_volume_holds_is_measured_where_the_driver_says_so(
@@ -359,7 +385,6 @@ async def test_a_file_system_that_its_driver_does_not_grow_grows_all_the_same(
     assert grown == ["data /dev/sdy pv-1"]
 
 
-async def test_a_driver_may_leave_growth_to_its_controller(tmp_path: Path, driver: DriverDouble) -> None:
-    kind = driver.kind(tmp_path, requiresFSResize=False)
-    await kind.expand(claimed(kind, disk()), Quantity("2Gi"))
-    assert driver.calls() == []
+def test_a_driver_may_leave_growth_to_its_controller(tmp_path: Path, driver: DriverDouble) -> None:
+    assert not driver.kind(tmp_path, requiresFSResize=False).grows_on_node
+    assert driver.kind(tmp_path).grows_on_node

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
 import pytest
+import trio
 
+from tests.captured_logs import capture_logs
 from tests.volumes.fake_mounter import FakeMounter
 from tests.volumes.scsi.san import (
     FOLDER,
@@ -22,8 +25,8 @@ from tests.volumes.scsi.san import (
     own_disk,
     staged,
 )
-from tests.volumes.set_ups import UID, claimed, pod_with, request
-from tests.volumes.stage import FakeStorage
+from tests.volumes.set_ups import UID, claimed, persistent_volume, pod_with, request
+from tests.volumes.stage import FakeStorage, InlineDisk
 from trikubelet.api import ObjectMeta, Secret
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
 from trikubelet.volumes.scsi.iscsi_session import ISCSIAdm, parse_interface
@@ -31,6 +34,7 @@ from trikubelet.volumes.scsi.iscsi_session import ISCSIAdm, parse_interface
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from trikubelet.volumes.kinds.protocol import VolumeKind
     from trikubelet.volumes.model import SetUpRequest
 
 
@@ -103,6 +107,60 @@ async def test_a_pods_own_disk_has_what_its_pod_says(tmp_path: Path, san: San) -
         f"{tmp_path}/plugins/kubernetes.io/iscsi/iface-default/{PORTAL}-{IQN}-lun-5"
     ]
     assert mounter.mount_at(asked.path).options == ("ro",)
+
+
+@pytest.mark.parametrize(
+    ("failure", "starts"), [(OSError(errno.EROFS, "Read-only file system"), True), (trio.TooSlowError(), False)]
+)
+@pytest.mark.parametrize("kind_of_disk", ["iscsi", "fc"])
+async def test_a_pod_starts_without_a_group_that_its_disk_does_not_take(
+    tmp_path: Path, san: San, kind_of_disk: str, failure: Exception, starts: bool
+) -> None:
+    san.portal(PORTAL, 2, "sda")
+    failing = FailingWalks(failure)
+    kind: VolumeKind = san.iscsi(tmp_path, disk=failing)
+    volume = disk()
+    if kind_of_disk == "fc":
+        san.link(san.folder, "by-id", "scsi-3600", "sda")
+        kind, volume = san.fibre_channel(tmp_path, disk=failing), persistent_volume({"fc": {"wwids": ["3600"]}})
+    asked = claimed(kind, volume, group=4711)
+    if starts:
+        with capture_logs() as lines:
+            assert (await staged(kind, asked)).path == asked.path
+        [problem] = [line["problem"] for line in lines if line["event"] == "a volume is used without its fsGroup"]
+        assert problem == "applyFSGroup failed for vol data: [Errno 30] Read-only file system"
+    else:
+        with pytest.raises(VolumeError, match="the volume did not answer in time"):
+            await staged(kind, asked)
+
+
+class FailingWalks(InlineDisk):
+    def __init__(self, failure: Exception) -> None:
+        super().__init__()
+        self._failure = failure
+
+    async def walk_foreign(self, where: object, work: object, *, deadline: float) -> NoReturn:
+        await trio.lowlevel.checkpoint()
+        raise self._failure
+
+
+# Block
+
+
+async def test_a_device_has_the_kubelets_record_in_its_map_folder(tmp_path: Path, san: San) -> None:
+    san.portal(PORTAL, 2, "sda")
+    kind = san.iscsi(tmp_path)
+    asked = claimed(kind, disk(), block=True)
+    await kind.stage(asked)
+    at = tmp_path / FOLDER.replace("iscsi/", "iscsi/volumeDevices/", 1)
+    assert json.loads((at / "iscsi.json").read_text())["Portals"] == [PORTAL]
+    (at / "uid-2").touch()
+    with pytest.raises(VolumeError, match=r"is still referenced from other Pods \[[^ ]*/uid-2\]"):
+        await kind.unstage("", asked.spec)
+    assert (at / "iscsi.json").exists()
+    (at / "uid-2").unlink()
+    await kind.unstage("", asked.spec)
+    assert not at.parent.exists()
 
 
 # Secrets

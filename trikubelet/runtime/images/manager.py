@@ -236,8 +236,8 @@ class ImageManager:
         self.retry_wanted.send(pod.metadata.uid)
 
     def _there_already(self, wanted: _Wanted, image: v1.Image) -> PresentImage:
-        there = f'Container image "{wanted.image}" already present on machine and can be accessed by the pod'
-        self._record(wanted, "Pulled", there)
+        access = "" if self._records is None else " and can be accessed by the pod"
+        self._record(wanted, "Pulled", f'Container image "{wanted.image}" already present on machine{access}')
         return PresentImage(image.id, _image_user(image))
 
     def _read(

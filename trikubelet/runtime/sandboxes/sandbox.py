@@ -56,6 +56,10 @@ class SandboxError(Exception):
         return f"{self.reason}: {self.message}"
 
 
+class SandboxNotMadeError(SandboxError):
+    """The sandbox itself: its claims are met, and it is not there. The kubelet counts only these."""
+
+
 @frozen
 class ResourceClaimError(Exception):
     """A pod's claims could not be met."""
@@ -222,12 +226,12 @@ class SandboxMaker:
             raise SandboxError(CREATE_POD_SANDBOX_ERROR, message) from error
         return sandbox_status(reply.status).ips
 
-    def _failed(self, pod: Pod, what: str, problem: str) -> SandboxError:
+    def _failed(self, pod: Pod, what: str, problem: str) -> SandboxNotMadeError:
         event = f"Failed to create pod sandbox: {problem}"
         self._recorder.pod_event(pod, EventType.WARNING, "FailedCreatePodSandBox", event)
         log.warning("sandbox could not be created", pod=pod.full_name, problem=problem)
         message = f'Failed to {what} for pod "{describe_pod(pod)}": {problem}'
-        return SandboxError(CREATE_POD_SANDBOX_ERROR, message)
+        return SandboxNotMadeError(CREATE_POD_SANDBOX_ERROR, message)
 
 
 def sandbox_config(

@@ -25,7 +25,13 @@ from trikubelet.volumes.csi.folders import Folders
 from trikubelet.volumes.csi.found import persistent_spec, staged_volumes
 from trikubelet.volumes.csi.rules import Capability
 from trikubelet.volumes.csi.vol_data import VolumeData
-from trikubelet.volumes.errors import NotExpandedError, UncertainVolumeError, VolumeError, uncertain
+from trikubelet.volumes.errors import (
+    NotExpandedError,
+    TransientVolumeError,
+    UncertainVolumeError,
+    VolumeError,
+    uncertain,
+)
 from trikubelet.volumes.expansion import Refusal
 from trikubelet.volumes.fs_group import give_to_group
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
@@ -60,6 +66,7 @@ class CSIKind:
     plugin: Final = paths.PLUGIN
     staged: Final = True
     takes_mount_options: Final = True
+    grows_on_node: Final = True
 
     def __init__(
         self,
@@ -268,12 +275,20 @@ class CSIKind:
         doing = "Expander.NodeExpand"
         block = paths.BlockPaths.of(self._root, request.pod.metadata.uid, spec.inner_name) if spec.block else None
         async with self._context.client(spec.name, source.driver, doing, migrated=spec.migrated) as client:
-            capabilities = await self._context.capabilities(spec.name, client, doing)
+            # Whatever fails once the driver is there, the claim is told.
+            try:
+                capabilities = await client.capabilities()
+            except CSIError as error:
+                problem = f"{doing} failed to check if node supports expansion : {error}"
+                raise (VolumeError if error.final else UncertainVolumeError)(spec.name, problem) from None
             if Capability.EXPAND_VOLUME not in capabilities:
                 problem = f"NodeExpand is not supported by the CSI driver {source.driver}"
                 raise NotExpandedError(spec.name, problem, Refusal.UNSUPPORTED)
+            try:
+                secrets = await self._context.secret(spec.name, "NodeExpandSecretRef", source.expand_secret)
+            except TransientVolumeError as error:
+                raise VolumeError(spec.name, error.problem) from error
             staging = self._staging(spec.name, source) if block is None else block.staging
-            secrets = await self._context.secret(spec.name, "NodeExpandSecretRef", source.expand_secret)
             try:
                 await client.expand(
                     source.handle,

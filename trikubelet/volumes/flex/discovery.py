@@ -85,7 +85,8 @@ class FlexDrivers:
         watched = inotify is not None and await self._do("watch", partial(_watch, inotify, self._folder)) is not None
         found = await self._do("look for", partial(_programs, self._folder))
         self._look_at = float("inf") if watched and found is not None else trio.current_time() + RETRY
-        if found is None:
+        if found is None:  # nobody can be asked before the next look
+            self._failed = dict.fromkeys(self._failed, self._look_at)
             return
         for name in self._known.keys() - found.keys():
             self._forget(name)

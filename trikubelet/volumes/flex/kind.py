@@ -21,7 +21,7 @@ from trikubelet.volumes import layout
 from trikubelet.volumes.errors import TransientVolumeError, UncertainVolumeError, VolumeError, uncertain
 from trikubelet.volumes.flex.answers import NotSupportedError, options, pod_options
 from trikubelet.volumes.folders import names_in, remove_folder, unmount_all
-from trikubelet.volumes.fs_group import give_to_group
+from trikubelet.volumes.fs_group import try_to_give_to_group
 from trikubelet.volumes.kinds.file_systems import DEFAULT, format_and_mount, grow
 from trikubelet.volumes.kinds.node_kind import NodeKind, as_volume_error
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
@@ -46,6 +46,7 @@ class FlexKind(NodeKind):
         super().__init__(root=tools.root)
         self.plugin = driver.name
         self.staged = driver.capabilities.attach
+        self.grows_on_node = driver.capabilities.requires_fs_resize
         self._driver = driver
         self._tools = tools
         self._mounts = layout.plugins_directory(self._root).joinpath(FLEX, *driver.name.split("/"), "mounts")
@@ -104,7 +105,7 @@ class FlexKind(NodeKind):
             await self._give_up(spec.name, path, error)
         if request.group is not None and not mounted.read_only and self._driver.capabilities.fs_group:
             with uncertain(spec.name):
-                await give_to_group(self._tools.disk, self._tools.recorder, request, request.path, request.group)
+                await try_to_give_to_group(self._tools.disk, self._tools.recorder, request, request.path, request.group)
         return mounted
 
     async def tear_down(self, uid: str, inner_name: str, *, block: bool = False) -> None:
@@ -121,13 +122,9 @@ class FlexKind(NodeKind):
         return await self._tools.meter.file_system(mounted.spec.name, mounted.path)
 
     async def expand(self, request: SetUpRequest, new_size: Quantity) -> None:
-        """Nothing is done for a driver whose controller does all of it."""
         spec = request.spec
         claimed = None if spec.claim is None else spec.claim.status.capacity.get("storage")
         old_size = new_size if claimed is None else claimed
-        if not self._driver.capabilities.requires_fs_resize:
-            await trio.lowlevel.checkpoint()
-            return
         at = self._mounts / spec.inner_name if self.staged else request.path
         sizes = (str(new_size.value()), str(old_size.value()))
         try:

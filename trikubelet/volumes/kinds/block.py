@@ -79,10 +79,11 @@ class DeviceMapper:
                     raise VolumeError(volume, f"loop device {loop} on {places.bound} is still used by somebody")
             await self.disk.run(partial(self._unbind, places))
 
-    async def remove(self, volume: str, folder: Path) -> None:
-        """Remove a volume's map folder, which no pod uses. Idempotent. Raises VolumeError."""
+    async def remove(self, volume: str, folder: Path, *, record: str = "") -> None:
+        """Remove a volume's map folder, which no pod uses, and the file `record` in it. Idempotent. Raises
+        VolumeError."""
         with as_volume_error(volume, f"cannot remove {folder}"):
-            users = await self.disk.run(partial(_remove_unused, folder))
+            users = await self.disk.run(partial(_remove_unused, folder, record))
         if users:
             raise VolumeError(volume, f'the device "{folder}" is still referenced from other Pods [{" ".join(users)}]')
 
@@ -128,11 +129,13 @@ def _real_device(volume: str, device: Path) -> Path:
     return real
 
 
-def _remove_unused(folder: Path) -> list[str]:
-    """Remove it unless it has entries, which are returned."""
+def _remove_unused(folder: Path, record: str) -> list[str]:
+    """Remove it unless it has other entries than `record`, which are returned."""
     try:
-        users = sorted(str(path) for path in folder.iterdir())
+        users = sorted(str(path) for path in folder.iterdir() if path.name != record)
         if not users:
+            if record:
+                (folder / record).unlink(missing_ok=True)
             folder.rmdir()
     except FileNotFoundError:
         return []

@@ -70,6 +70,7 @@ class ContentKind:
     plugin: ClassVar[str]
     staged: ClassVar[bool] = False
     takes_mount_options: ClassVar[bool] = False
+    grows_on_node: ClassVar[bool] = False
     in_memory: ClassVar[bool] = True
 
     root: Path

@@ -28,6 +28,7 @@ class NodeKind:
     plugin = ""
     staged = False
     takes_mount_options = False
+    grows_on_node = True
 
     def __init__(self, *, root: Path) -> None:
         """`root`: the agent's root folder."""

@@ -37,6 +37,12 @@ class VolumeKind(Protocol):
         """Whether a persistent volume of the kind may have `mountOptions`."""
         ...
 
+    @property
+    def grows_on_node(self) -> bool:
+        """Whether file systems of a kind that can grow do so on the node (kubelet: `RequiresFSResize`). False: its
+        controller does all of it, and nobody is told anything here."""
+        ...
+
     def refreshes(self, spec: VolumeSpec) -> bool:
         """Whether what it shows may change while a pod uses it: then it is set up again with each sync of the pod."""
         ...

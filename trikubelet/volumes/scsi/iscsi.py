@@ -45,12 +45,12 @@ MULTIPATH_WITHIN: Final = 10
 ALL_DEADLINE: Final = 900.0
 """Seconds until a disk must have appeared, over whichever portals."""
 KUBELETS_RECORD: Final = "iscsi.json"
-"""Below the mount: from this the kubelet knows how to log out, should it take over the node."""
 
 
 class ISCSIKind(ScsiKind):
     plugin = ISCSI
     source_field = "iscsi"
+    kubelets_record = KUBELETS_RECORD
 
     def __init__(self, *, storage: StorageObjects, **common: Any) -> None:
         """`storage` gives the secrets. `common`: as `ScsiKind`."""
@@ -88,9 +88,8 @@ class ISCSIKind(ScsiKind):
                     paths = await self._find_paths(program, target, source.lun, transport)
         except trio.TooSlowError:
             raise UncertainVolumeError(volume, f"no path to {disk.name} within {ALL_DEADLINE:.0f} s") from None
-        if not disk.block:
-            with self.written_down(volume, f"cannot write {KUBELETS_RECORD}"):
-                await self._disk.run(partial(_write_for_kubelet, self.place(volume, disk), target, source.lun))
+        with self.written_down(volume, f"cannot write {KUBELETS_RECORD}"):
+            await self._disk.run(partial(_write_for_kubelet, self.place(volume, disk), target, source.lun))
         return await self._multipath(paths, looks=MULTIPATH_WITHIN if len(target.portals) > 1 else 1) or paths[0]
 
     async def disappear(self, volume: str, disk: ScsiDisk) -> None:
@@ -111,10 +110,6 @@ class ISCSIKind(ScsiKind):
                 if portal not in used:
                     await program.log_out(target, portal)
             await program.remove_interface(target)
-
-    def _forget_mount_point(self, at: Path) -> None:
-        (at / KUBELETS_RECORD).unlink(missing_ok=True)
-        super()._forget_mount_point(at)
 
     # Steps
 

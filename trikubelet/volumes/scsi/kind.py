@@ -19,7 +19,7 @@ from trikubelet.volumes import layout
 from trikubelet.volumes.desired import mount_options
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError, uncertain
 from trikubelet.volumes.folders import is_listed, remove_folder, unmount_all
-from trikubelet.volumes.fs_group import give_to_group
+from trikubelet.volumes.fs_group import try_to_give_to_group
 from trikubelet.volumes.kinds.block import DeviceMap, DeviceMapper
 from trikubelet.volumes.kinds.file_systems import DEFAULT, format_and_mount
 from trikubelet.volumes.kinds.local import BIND_OPTIONS
@@ -52,6 +52,9 @@ class ScsiKind(NodeKind, abc.ABC):
     takes_mount_options = True
     source_field: str
     """Of a persistent volume."""
+    kubelets_record = ""
+    """The name of a file below the mount, or in the map folder: from this the kubelet knows how to let go of the disk,
+    should it take over the node."""
 
     def __init__(
         self,
@@ -125,7 +128,7 @@ class ScsiKind(NodeKind, abc.ABC):
         disk = self.disk_of(spec)
         at = self.place(spec.name, disk)
         if disk.block:
-            await self._devices.remove(spec.name, at)
+            await self._devices.remove(spec.name, at, record=self.kubelets_record)
         else:
             await self._check_unused(spec.name, at)
             await self._unmount(spec.name, at, partial(self._forget_mount_point, at))
@@ -157,7 +160,7 @@ class ScsiKind(NodeKind, abc.ABC):
                 return mounted
         if request.group is not None and not read_only:
             # Before it is bound, so that a pod that finds it bound needs not ask whether that was done.
-            await give_to_group(self._disk, self._recorder, request, staged, request.group)
+            await try_to_give_to_group(self._disk, self._recorder, request, staged, request.group)
         options = [option for option in _mount_options(spec) if option in BIND_OPTIONS]
         options += ["ro"] if read_only else []
         try:
@@ -271,6 +274,8 @@ class ScsiKind(NodeKind, abc.ABC):
         ]
 
     def _forget_mount_point(self, at: Path) -> None:
+        if self.kubelets_record:
+            (at / self.kubelets_record).unlink(missing_ok=True)
         remove_folder(at)
 
     async def _check_unused(self, volume: str, at: Path) -> None:

@@ -157,6 +157,11 @@ async def test_a_long_record_does_not_grow_for_pods_that_only_use_the_image(desk
     desk.know(test=many)
     assert not await desk.must_pull(SECRET)
     assert desk.recorded() == many
+    changed = attrs.evolve(many.kubernetes_secrets[0], credential_hash="changed")
+    assert await desk.must_pull(changed), "only by its content, since the new one cannot be noted"
+    assert not await desk.must_pull(changed, SECRET)
+    desk.know(test=ImageCredentials(many.kubernetes_secrets[1:]))
+    assert not await desk.must_pull(attrs.evolve(changed, uid="1"))
 
 
 async def test_a_record_that_cannot_be_read_asks_for_a_pull_that_mends_it(desk: Desk) -> None:

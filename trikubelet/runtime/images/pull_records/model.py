@@ -26,6 +26,8 @@ NEVER_VERIFY: Final = "NeverVerify"
 NEVER_VERIFY_PRELOADED: Final = "NeverVerifyPreloadedImages"
 NEVER_VERIFY_ALLOWLISTED: Final = "NeverVerifyAllowlistedImages"
 ALWAYS_VERIFY: Final = "AlwaysVerify"
+MOST_SECRETS_NOTED: Final = 100
+"""A record with so many secrets takes no further ones from pods that only use the image."""
 
 
 @frozen(repr=False)
@@ -181,12 +183,13 @@ def key_that_fits(recorded: ImageCredentials, pod: PodCredentials) -> PullSecret
     """The pod's credential that opens the image.
 
     A secret fits by its content, wherever it is, or by its place, whatever its content: a password that was changed
-    is one that the same owner still has.
+    is one that the same owner still has. By its place only where its new content can be noted.
     """
+    can_be_noted = len(recorded.kubernetes_secrets) < MOST_SECRETS_NOTED
     for secret in pod.secrets:
         for known in recorded.kubernetes_secrets:
             same_content = secret.credential_hash and secret.credential_hash == known.credential_hash
-            if same_content or secret.place == known.place:
+            if same_content or (can_be_noted and secret.place == known.place):
                 return secret
     account = pod.service_account
     if account is not None and any(account.place == known.place for known in recorded.kubernetes_service_accounts):

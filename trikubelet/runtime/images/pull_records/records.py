@@ -26,6 +26,7 @@ from trikubelet.formats.image_names import InvalidImageNameError, parse_image_na
 from trikubelet.formats.values import define, frozen
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.images.pull_records.model import (
+    MOST_SECRETS_NOTED,
     ImageBefore,
     ImageCredentials,
     PodCredentials,
@@ -52,8 +53,6 @@ LATE: Final = timedelta(hours=1)
 give up one that makes no progress after minutes."""
 SETTLING_PERIOD: Final = 600.0
 """Seconds."""
-MOST_SECRETS_NOTED: Final = 100
-"""A record with so many secrets takes no further ones from pods that only use the image."""
 
 # What came of a check, as the kubelet's metrics name it.
 POLICY_ALLOWS: Final = "credentialPolicyAllowed"
