@@ -679,7 +679,7 @@ def described(stage: Stage, name: str) -> list[tuple[str, str, str, int]]:
 async def test_what_kubectl_describe_tells_of_the_pods(autojump_clock: MockClock) -> None:
     async with cluster_stage(start=False, **SETTINGS) as stage:
         await ten_pods(stage)
-        present = f'Container image "{IMAGE}" already present on machine and can be accessed by the pod'
+        present = f'Container image "{IMAGE}" already present on machine'
         started = [
             ("Normal", "Pulled", present, 1),
             ("Normal", "Created", "Container created", 1),
