@@ -352,6 +352,11 @@ def merges_of_merges() -> Callable[[], object]:
     return lambda: read_documents(text.encode())
 
 
+def merges_of_nothing() -> Callable[[], object]:
+    text = "a: &a [" + "{}, " * 3000 + "]\nb:\n" + "  <<: *a\n" * 1000
+    return lambda: read_documents(text.encode())
+
+
 def deep_duplicates() -> Callable[[], object]:
     """Keys that all have a path of a hundred kilobytes."""
     above = [f"{'k' * 1000}{number}" for number in range(90)]
@@ -382,6 +387,7 @@ MUCH: Final[tuple[Case, ...]] = (
     answers_of_csi,
     parts_of_messages,
     merges_of_merges,
+    merges_of_nothing,
     deep_duplicates,
 )
 

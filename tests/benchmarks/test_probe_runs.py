@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from benchmarks.probes import restart
 from benchmarks.probes.__main__ import main
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +25,7 @@ def _aims(tmp_path: Path, *arguments: str) -> dict[str, float]:
 def test_probes_of_an_agent_are_seen_to_come_in_time_and_pods_to_end_beside_them(tmp_path: Path) -> None:
     aims = _aims(tmp_path, "--only=load", "--probes=20", "--window=3", "--settle=0", "--deletions=1")
     assert len(aims) == 4
-    assert aims["20 probes a second, drift of the worst"] >= 0
+    assert 0 <= aims["20 probes a second, drift of the worst"] < 100
 
 
 @pytest.mark.root
@@ -34,7 +35,7 @@ def test_a_failing_endpoint_on_the_embedded_runtime_is_seen_to_have_its_containe
     monkeypatch.setattr(restart, "QUIET", 0.1)
     aims = _aims(tmp_path, "--only=kill", "--runtime=embedded", "--kills=1")
     beyond, answered = aims.values()
-    assert beyond > -1000 * restart.PERIOD * restart.THRESHOLD
+    assert -1000 * restart.PERIOD < beyond < 1000 * PATIENCE
     assert answered > 0
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -196,6 +198,15 @@ def test_pods_on_nobody_knows_which_runtime_are_not_taken_for_none(root_dir: Pat
     (root_dir / "pods/uid-1").rmdir()
     outcome = run_command("stop", "--root-dir", root_dir, "--config", file)
     assert (outcome.code, outcome.err) == (0, "Nothing runs.\n")
+
+
+def test_a_folder_of_pods_that_cannot_be_read_is_told(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Path) -> list[str]:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("trikubelet.volumes.folders.names_in", broken)
+    outcome = run_command("stop", "--root-dir", root_dir)
+    assert (outcome.code, outcome.err) == (1, f"{root_dir / 'pods'} cannot be read: Input/output error")
 
 
 def test_who_stops_a_node_of_a_cluster_asks_the_runtime_that_it_ran_on(root_dir: Path) -> None:

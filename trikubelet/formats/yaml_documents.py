@@ -232,7 +232,7 @@ class _Builder:
         for part in parts:
             if not isinstance(part.value, dict):
                 raise YamlError(source.line, "expected a mapping after <<")
-            self._take(len(part.value), self._line)
+            self._take(1 + len(part.value), self._line)
             for key, value in part.value.items():
                 if key not in entries:
                     entries[key] = value

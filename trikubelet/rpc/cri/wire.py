@@ -86,7 +86,7 @@ def read_fields(data: bytes, readers: Mapping[int, Reader], fields: dict[str, An
             fields.setdefault(name, []).append(make(value))
         elif way == PACKED:
             fields.setdefault(name, []).extend(make(value))
-        elif name in fields:
+        elif fields.get(name) is not None:
             fields[name].parse(value)
         else:
             fields[name] = make(value)
