@@ -50,6 +50,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     assert mounts_with(str(root)) == []
     assert cgroups_with(hashlib.sha256(str(root).encode()).hexdigest()[:8]) == []
     assert list((root / "containers").iterdir()) == []
+    assert list((root / "removing").iterdir()) == []
 
 
 @pytest.fixture(scope="session")
