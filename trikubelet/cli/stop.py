@@ -52,10 +52,10 @@ def end_everything(
     elsewhere = options.runtime_endpoint == EMBEDDED and not (root_dir / "runtime").is_dir()
     pods = pods_directory(root_dir)
     try:
-        has_pods = bool(names_in(pods))
+        nobody_knows_where = elsewhere and runtime_endpoint is None and bool(names_in(pods))
     except OSError as error:
         raise CommandError(f"{pods} cannot be read: {error.strerror}") from None
-    if elsewhere and runtime_endpoint is None and has_pods:
+    if nobody_knows_where:
         raise CommandError(
             f"{pods}: expected to be told which runtime these pods run on, it is not the embedded one: give "
             "--runtime-endpoint=unix:///PATH, or for a node of a cluster --config and --kubeconfig as to the agent"
