@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from trikubelet.agent.console import Terminal, name_some, short_name, short_path
+from trikubelet.embedded.keeper.protocol import IDENTITY_NAME
 
 PATIENCE = 120.0
 COLUMNS = 80
@@ -121,6 +123,43 @@ def test_a_person_sees_the_pods_and_how_they_end(tmp_path: Path) -> None:
         [line for line in told if "exited" not in line and "restart" not in line]
     )
     assert "container started" in (tmp_path / "root" / "agent.log").read_text()
+
+
+@pytest.mark.root
+def test_a_terminal_that_closes_is_an_end_in_order(tmp_path: Path) -> None:
+    """The kernel sends SIGHUP to the leader of the terminal's session, and all output fails from then on."""
+    manifests, root = tmp_path / "manifests", tmp_path / "root"
+    manifests.mkdir()
+    (manifests / "stubborn.yaml").write_text(POD % ("stubborn", "trap '' TERM; while :; do sleep 1; done"))
+    master, slave = pty.openpty()
+    command = ["run", f"--manifests={manifests}", f"--root-dir={root}", "--runtime-endpoint=embedded"]
+    program = "from tests.cli.command_line import main_on_terminal; main_on_terminal()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *command],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "COLUMNS": str(COLUMNS), "XDG_RUNTIME_DIR": str(tmp_path)},
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    ) as process:
+        os.close(slave)
+        _Screen(master).until("stubborn +ready")
+        keeper = os.pidfd_open(json.loads((root / "runtime" / IDENTITY_NAME).read_text())["pid"])
+        os.close(master)
+        _until_logged(root, "asked to end.*SIGHUP")
+        process.send_signal(signal.SIGHUP)  # as the shell does, after the kernel
+        assert process.wait(PATIENCE) == 0
+    _until_logged(root, "ended .*exit_code=0")
+    assert select.select([keeper], [], [], PATIENCE)[0], "it goes on, so its containers do"
+    os.close(keeper)
+
+
+def _until_logged(root: Path, pattern: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while re.search(pattern, text := (root / "agent.log").read_text()) is None:
+        assert time.monotonic() < deadline, f"expected {pattern!r}, got:\n{text}"
+        time.sleep(0.05)
 
 
 class _Screen:

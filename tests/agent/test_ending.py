@@ -18,7 +18,7 @@ from trikubelet.agent.ending import EXIT_SECOND_SIGNAL, ONE_SIGNAL, TOLD_EVERY, 
 from trikubelet.telemetry import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from typing import NoReturn
 
     from trio.testing import MockClock
@@ -123,6 +123,86 @@ async def fails(_: Ending) -> NoReturn:
         raise OSError("the runtime is away")
 
 
+@pytest.fixture
+def usual_signals(left: trio.Event) -> Iterator[None]:
+    """Those that these tests send are as in a process that a shell has started, whatever started this one."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGQUIT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("usual_signals")
+async def test_a_terminal_that_closes_asks_and_never_insists(
+    left: trio.Event, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(ending, "has_terminal", lambda: True)
+    asked = Ending(runtime_started=True, clock=itertools.count(0, ONE_SIGNAL).__next__)
+    with asked.by_signals():
+        await send(signal.SIGHUP)
+        assert asked.asked.is_set()
+        await send(signal.SIGHUP)
+        assert not asked.insisted
+        await send(signal.SIGINT)
+        assert asked.insisted
+
+
+@pytest.mark.usefixtures("usual_signals")
+async def test_a_service_reloads_nothing_and_says_so(left: trio.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "has_terminal", lambda: False)
+    monkeypatch.setattr(logs, "_thresholds", logs._Thresholds(level=0))
+    asked = Ending(runtime_started=True)
+    with capture_logs() as lines, asked.by_signals():
+        await send(signal.SIGHUP)
+    assert not asked.asked.is_set()
+    assert [line["event"] for line in lines] == [
+        "SIGHUP reloads nothing: restart the agent to have it read its configuration again"
+    ]
+
+
+@pytest.mark.usefixtures("usual_signals")
+async def test_a_signal_that_is_ignored_at_the_start_stays_ignored(
+    left: trio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "has_terminal", lambda: True)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    asked = Ending(runtime_started=True)
+    with asked.by_signals():
+        await send(signal.SIGHUP)
+        await send(signal.SIGQUIT)
+    assert not asked.asked.is_set()
+    assert not asked.insisted
+
+
+@pytest.mark.usefixtures("usual_signals")
+async def test_a_quit_ends_at_once(left: trio.Event) -> None:
+    asked = Ending(runtime_started=True)
+    with asked.by_signals():
+        await send(signal.SIGQUIT)
+    assert asked.insisted
+    assert asked.everything.cancel_called
+    assert left.is_set()
+
+
+MEANINGLESS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO)
+
+
+@pytest.mark.parametrize("number", MEANINGLESS, ids=lambda number: number.name)
+async def test_no_other_signal_kills_without_a_word(
+    number: signal.Signals, left: trio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_thresholds", logs._Thresholds(level=0))
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        with capture_logs() as lines, Ending(runtime_started=True).by_signals():
+            await send(number)
+        assert signal.getsignal(number) == signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+    assert [line["signal"] for line in lines] == [number.name]
+
+
 async def test_what_fails_while_a_second_signal_ends_it_changes_no_exit_code(left: trio.Event) -> None:
     with capture_logs() as lines:
         _, code = await ended_by(fails, 2)
@@ -136,10 +216,10 @@ async def test_what_fails_otherwise_comes_out(left: trio.Event) -> None:
 
 
 async def test_handlers_are_as_before_afterwards(left: trio.Event) -> None:
-    before = [signal.getsignal(number) for number in ending.SIGNALS]
+    before = [signal.getsignal(number) for number in ending.HANDLED]
     with Ending().by_signals():
-        assert [signal.getsignal(number) for number in ending.SIGNALS] != before
-    assert [signal.getsignal(number) for number in ending.SIGNALS] == before
+        assert [signal.getsignal(number) for number in ending.HANDLED] != before
+    assert [signal.getsignal(number) for number in ending.HANDLED] == before
 
 
 async def test_an_end_that_takes_long_tells_what_it_is_at(

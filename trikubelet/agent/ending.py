@@ -1,5 +1,10 @@
 """How `trikubelet run` is ended: the first SIGINT or SIGTERM asks, the second one insists.
 
+A SIGHUP asks too where the agent has a terminal: that terminal has closed, or its ssh session is over. It never
+insists, because a terminal that closes may send several. SIGQUIT insists at once. Every other signal that would kill
+the process without a word is logged and does nothing; a service's SIGHUP, too. A signal that was ignored at the start
+(`nohup`) stays ignored.
+
 Signals are counted by their handler and not by a task, which would see them only while Trio's loop turns and the task
 is not cancelled. The second signal cancels everything and sets an alarm, whose signal a moment later leaves without
 unwinding. So no cleanup that waits, no thread that hangs in the kernel, no loop that hangs itself and nothing that
@@ -29,7 +34,20 @@ if TYPE_CHECKING:
 
 log = get_logger("agent")
 
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+INSISTING: Final = frozenset({signal.SIGINT, signal.SIGTERM})
+"""Signals whose second one ends the agent at once."""
+ASKING: Final = INSISTING | {signal.SIGPWR, signal.SIGXCPU}
+_KERNEL_S: Final = frozenset(
+    {
+        *(signal.SIGKILL, signal.SIGSTOP),
+        *(signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP),
+        *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT),
+        *(signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH),
+        *(signal.SIGPIPE, signal.SIGXFSZ),  # ignored by Python: they come back as errors
+    }
+)
+"""Signals with a meaning of their own: faults of this process, job control, and those that kill nobody."""
+HANDLED: Final = frozenset(signal.Signals) - _KERNEL_S
 EXIT_SECOND_SIGNAL: Final = 130
 ONE_SIGNAL: Final = 1.0
 """Seconds in which several signals count as one: a terminal and `timeout` both signal a whole group of processes."""
@@ -64,25 +82,40 @@ class Ending:
     def by_signals(self) -> Iterator[None]:
         """While the block runs, signals end it. In the main thread only."""
         token = trio.lowlevel.current_trio_token()
+        asking = ASKING | {signal.SIGHUP} if has_terminal() else ASKING
 
-        def count(number: int, _: FrameType | None) -> None:
+        def receive(number: int, _: FrameType | None) -> None:
+            if number == signal.SIGQUIT:
+                insist(number)
+            elif number in asking:
+                count(number)
+            else:
+                token.run_sync_soon(_tell_of_ignored, number, idempotent=True)
+
+        def count(number: int) -> None:
             now = self.clock()
-            if self._signals == 1 and now - self._signaled_at < ONE_SIGNAL:
+            if self._signals and (number not in INSISTING or now - self._signaled_at < ONE_SIGNAL):
                 return
             self._signals, self._signaled_at = self._signals + 1, now
             if self._signals == 1:
                 token.run_sync_soon(self._ask, number)
-            elif self._signals == 2:
+            else:
+                insist(number)
+
+        def insist(number: int) -> None:
+            if not self.insisted:
                 self.insisted = True
                 _leave_soon()
                 token.run_sync_soon(self._insist, number)
 
-        before = {number: signal.signal(number, count) for number in SIGNALS}
+        taken = (number for number in HANDLED if number in INSISTING or signal.getsignal(number) == signal.SIG_DFL)
+        before = {number: signal.signal(number, receive) for number in taken}
         try:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                if number != signal.SIGALRM or not self.insisted:  # that of `_leave_soon` outlives this block
+                    signal.signal(number, handler)
 
     def _ask(self, number: int) -> None:
         log.info("asked to end", signal=signal.Signals(number).name)
@@ -95,10 +128,27 @@ class Ending:
             self.everything.cancel()
 
     def _insist(self, number: int) -> None:
-        log.warning("second signal: ending at once", signal=signal.Signals(number).name)
+        which = "asked to end at once" if number == signal.SIGQUIT else "second signal: ending at once"
+        log.warning(which, signal=signal.Signals(number).name)
         if left := self.left_running():
             log.warning(left)
         self.everything.cancel()
+
+
+def has_terminal() -> bool:
+    """True if this process has a controlling terminal, which sends SIGHUP when it closes. A service has none."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def _tell_of_ignored(number: int) -> None:
+    if number == signal.SIGHUP:
+        log.info("SIGHUP reloads nothing: restart the agent to have it read its configuration again")
+    else:
+        log.info("ignored a signal that means nothing to the agent", signal=signal.Signals(number).name)
 
 
 def _leave_soon() -> None:
