@@ -19,9 +19,10 @@ import yaml
 from tests.cli.conftest import StandInAgent, a_pod, run_command
 from trikubelet.cli.apply import file_name
 from trikubelet.cli.main import cli
+from trikubelet.cli.root_dir import agent_pid
 from trikubelet.cli.run import KUBELET_RUNTIME
 from trikubelet.cli.run_pod import pod_name
-from trikubelet.cli.stop import agent_pid, end_process, stopping_options
+from trikubelet.cli.stop import end_process, stopping_options
 from trikubelet.node.start_checks import StartCheckError
 
 MANIFEST = "apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {a: b}\n  name: web\nspec: {}\n"

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +20,6 @@ from trikubelet.node.start_checks import KERNEL_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def machine(root: Path, files: dict[str, str] | None = None, *, uid: int = 0) -> Machine:
@@ -159,7 +160,8 @@ def test_ports_that_cannot_be_had_are_told(tmp_path: Path) -> None:
         number = taken.getsockname()[1]
         configuration = KubeletConfiguration(enable_server=False, healthz_port=number)
         found = check_ports(configuration)
-        assert (found.level, found.finding) == (Level.WARN, f"127.0.0.1:{number}: something else listens there")
+        this = f"{Path('/proc/self/comm').read_text().strip()} with pid {os.getpid()}"
+        assert (found.level, found.finding) == (Level.WARN, f"127.0.0.1:{number}: {this} listens there")
         assert "healthzPort" in found.fix
     assert check_ports(configuration) == CheckResult(Level.OK, "ports", f"127.0.0.1:{number} can be had")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -10,12 +11,14 @@ import pytest
 import trio
 import trio.testing
 
+from tests.captured_logs import capture_logs
 from tests.node_api.tls_peers import Shown, authority, client_context, client_stream, serving_pair
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.http.limits import Limits
 from trikubelet.http.messages import AnyResponse, Request, Response, StreamResponse, Takeover, UpgradeResponse, Writer
 from trikubelet.http.server import HttpServer
-from trikubelet.node_api.listeners import RETRY, NodeListeners, Port, PortError, node_ports, open_port
+from trikubelet.node_api import listeners as listeners_module
+from trikubelet.node_api.listeners import NodeListeners, Port, PortError, node_ports, open_port
 from trikubelet.node_api.serving_tls import ServingTls
 from trikubelet.node_api.tls_settings import TlsSettings, TlsSettingsError
 
@@ -159,15 +162,31 @@ async def test_an_address_that_is_not_here_tells_what_to_change(address: str) ->
         await open_port(plain_port(address=address))
 
 
-async def test_a_health_port_that_is_taken_is_tried_again(autojump_clock: MockClock) -> None:
+async def test_a_health_port_that_is_taken_is_told_once_and_tried_again(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     blocker = await open_port(plain_port())
     number = blocker.getsockname()[1]
-    async with listening(plain_port(name="health", number=number, tried_again=True), plain_port()) as listeners:
-        await trio.sleep(2.5 * RETRY)
-        assert set(listeners.addresses) == {"read-only"}
-        blocker.close()
-        await trio.sleep(RETRY)
-        assert listeners.addresses["health"][1] == number
+    tries: list[Port] = []
+
+    async def counted(port: Port) -> trio.socket.SocketType:
+        tries.append(port)
+        return await open_port(port)
+
+    monkeypatch.setattr(listeners_module, "open_port", counted)
+    health = plain_port(name="health", number=number, tried_again=True)
+    with capture_logs() as lines:
+        async with listening(health) as listeners:
+            while len(tries) < 4:
+                await trio.sleep(1)
+            assert listeners.addresses == {}
+            blocker.close()
+            while "health" not in listeners.addresses:
+                await trio.sleep(1)
+            assert listeners.addresses["health"][1] == number
+    [error, good] = [line for line in lines if line["log_level"] in ("error", "warning")]
+    assert f"with pid {os.getpid()}: end it, or set another" in error["event"]
+    assert good["event"] == f"listening on 127.0.0.1:{number} (health) after all"
 
 
 async def test_a_peer_that_vanished_is_noticed_by_the_kernel() -> None:

@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING
 
 from trikubelet.linux.shared_folder import MountsInsideError, share_folder, unshare_folder
+from trikubelet.node.port_holder import LOCK_FILE
 from trikubelet.node.start_checks import in_user_namespace
 from trikubelet.telemetry.logs import get_logger
 
@@ -32,7 +33,7 @@ def lock_root_folder(root_dir: Path, stack: ExitStack) -> None:
 
     Raises RootFolderInUseError when another agent has it. The kernel lets go of the lock however we end.
     """
-    lock = stack.enter_context((root_dir / "trikubelet.lock").open("a+"))
+    lock = stack.enter_context((root_dir / LOCK_FILE).open("a+"))
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from trikubelet.cli.machine_checks import ok, warn
 from trikubelet.formats.values import frozen
+from trikubelet.node.port_holder import port_holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +61,6 @@ def _problem(address: str, number: int) -> str | None:
             probe.listen(1)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            return "something else listens there"
+            return f"{port_holder(address, number) or 'another process'} listens there"
         return os.strerror(error.errno) if error.errno else str(error)
     return None

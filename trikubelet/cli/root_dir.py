@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
+from trikubelet.cli.failures import CommandError
+from trikubelet.linux.socket_address import socket_address
+
 SOCKET_NAME: Final = "trikubelet.sock"
 ENVIRONMENT: Final = "TRIKUBELET_ROOT"
 KUBELET_ROOT: Final = Path("/var/lib/kubelet")
 """Where nodes of a cluster have their state: CSI drivers and others look for it there."""
+
+CONNECT_TIMEOUT: Final = 5.0
+"""Seconds in which an agent that listens takes a connection."""
+_CREDENTIALS: Final = struct.Struct("iII")
+"""`struct ucred`: pid, uid, gid."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,12 +36,37 @@ def default_root_dir(environ: Mapping[str, str] = os.environ, *, uid: int | None
 
 
 def running_agent_root_dir(default: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """`default`, or, when no agent listens there, one of these folders if one does there.
+    """Return the root folder of the agent that runs, or `default` where none does.
 
-    The user's state directory is where `make run` puts an agent, also root's; the kubelet's where `join` does.
+    An agent is looked for in `default`, in the user's state directory, where `make run` puts one, also root's, and in
+    the kubelet's folder, where `join` puts one. Raises CommandError that lists them where several run.
     """
-    candidates = (default, _user_root_dir(environ), KUBELET_ROOT)
-    return next((path for path in candidates if _has_socket(path)), default)
+    folders = tuple(dict.fromkeys((default, _user_root_dir(environ), KUBELET_ROOT)))
+    running: dict[int, Path] = {}
+    for folder in folders:
+        with suppress(CommandError):  # another user's
+            if (pid := agent_pid(folder)) is not None:
+                running.setdefault(pid, folder)
+    if len(running) > 1:
+        agents = "; ".join(f"--root-dir={folder} (pid {pid})" for pid, folder in running.items())
+        raise CommandError(f"{len(running)} agents run here, say which one is meant: {agents}")
+    return next(iter(running.values()), None) or next(filter(_has_socket, folders), default)
+
+
+def agent_pid(root_dir: Path) -> int | None:
+    """Return the process that listens on the agent's socket, or None. Raises CommandError for another user's."""
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
+        connection.settimeout(CONNECT_TIMEOUT)
+        try:
+            with socket_address(str(root_dir / SOCKET_NAME)) as address:
+                connection.connect(address)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        except OSError as error:
+            raise CommandError(f"{root_dir / SOCKET_NAME} cannot be used: {error}") from None
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid: int = _CREDENTIALS.unpack(raw)[0]
+    return pid or None
 
 
 def _has_socket(root_dir: Path) -> bool:

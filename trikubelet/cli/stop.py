@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
-import struct
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +12,10 @@ import attrs
 import click
 
 from trikubelet.cli.failures import CommandError
-from trikubelet.cli.root_dir import SOCKET_NAME, agent_root_dir_option
-from trikubelet.linux.socket_address import socket_address
+from trikubelet.cli.root_dir import agent_pid, agent_root_dir_option
 
 if TYPE_CHECKING:
     from trikubelet.agent.options import AgentOptions
-
-_CREDENTIALS = struct.Struct("iII")
-"""`struct ucred`: pid, uid, gid."""
 
 
 @click.command(short_help="End the agent and all pods.")
@@ -72,21 +65,6 @@ def end_everything(
     if code == 0:
         click.echo("No pod runs any more.")
     return code
-
-
-def agent_pid(root_dir: Path) -> int | None:
-    """The process that listens on the agent's socket; None when none does. Raises CommandError."""
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
-        try:
-            with socket_address(str(root_dir / SOCKET_NAME)) as address:
-                connection.connect(address)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return None
-        except OSError as error:
-            raise CommandError(f"{root_dir / SOCKET_NAME} cannot be used: {error}") from None
-        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid: int = _CREDENTIALS.unpack(raw)[0]
-    return pid or None
 
 
 def end_process(pid: int) -> None:

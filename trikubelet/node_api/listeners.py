@@ -4,8 +4,9 @@
     read-only    `address`, `readOnlyPort`: the little that anybody may know, in the clear; off by default
     health       `healthzBindAddress`, `healthzPort`: for this machine (kubeadm waits for it)
 
-A port that cannot be had ends the agent, as in the kubelet; the one for health is tried again every five seconds
-instead. As in Go, "0.0.0.0" and "::" both mean every address of both families, where the machine has them.
+A port that cannot be had ends the agent, as in the kubelet; the one for health is tried again instead. The kubelet does
+so every five seconds and logs an error each time; here the pauses grow, and each problem is logged once. As in Go,
+"0.0.0.0" and "::" both mean every address of both families, where the machine has them.
 
 A connection costs a task, a descriptor and, at worst, about what `NODE_LIMITS` adds up to. How many there may be is
 limited for each port by itself, so one that is full does not close the others.
@@ -29,6 +30,7 @@ from trikubelet.formats.values import frozen
 from trikubelet.http.limits import Limits
 from trikubelet.http.messages import Handler, Peer
 from trikubelet.http.server import HttpServer, HttpStatistics
+from trikubelet.node.port_holder import port_holder
 from trikubelet.node_api.tls_settings import TlsSettings, read_tls_settings
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
@@ -48,8 +50,8 @@ for, before authentication: 300 ms for 1 MiB of short lines, 16 ms for 64 KiB. T
 of exec, whose command is in the URL. No route has a use for a body."""
 HEALTH_LIMITS: Final = attrs.evolve(NODE_LIMITS, connections=100, header_size=16 * 2**10, body_size=2**10)
 
-RETRY: Final = 5.0
-"""Seconds between two tries for a port that is not worth ending for (kubelet: `wait.UntilWithContext`)."""
+RETRIES: Final = Backoff(first=5.0, longest=60.0)
+"""Between two tries for a port that is not worth ending for (kubelet: `wait.UntilWithContext`, every 5 s)."""
 PAUSES: Final = Backoff(first=0.05, longest=1.0)
 """Without accepting after that failed, for the lack of descriptors mostly."""
 
@@ -214,6 +216,7 @@ class _ServedPort:
 
     async def _listener(self) -> trio.SocketListener:
         port = self._port
+        pause, told = RETRIES.first, ""
         while True:
             try:
                 sock = await open_port(port)
@@ -221,9 +224,14 @@ class _ServedPort:
             except PortError as error:
                 if not port.tried_again:
                     raise
-                log.error(str(error), again_after=f"{RETRY:g}s")
-                await trio.sleep(RETRY)
+                if str(error) != told:
+                    told = str(error)
+                    log.error(f"{told}. The agent goes on without this port, tries again, and says when it listens")
+                await trio.sleep(pause)
+                pause = RETRIES.after(pause)
         self.bound = sock.getsockname()[:2]
+        if told:  # a warning, because whoever saw the error waits for it
+            log.warning(f"listening on {_shown(*self.bound)} ({port.name}) after all")
         log.info("listening", port=port.name, address=_shown(*self.bound), tls=port.secure is not None)
         return trio.SocketListener(sock)
 
@@ -268,8 +276,10 @@ async def open_port(port: Port) -> trio.socket.SocketType:
                 raise
             return trio.socket.from_stdlib_socket(_listening(socket.AF_INET, ("0.0.0.0", port.number)))
     except OSError as error:
-        place = _shown(port.address, port.number)
-        raise PortError(f"cannot listen on {place} ({port.name}): {_what_to_do(error, port)}") from error
+        place, holder = _shown(port.address, port.number), ""
+        if error.errno == errno.EADDRINUSE:
+            holder = await trio.to_thread.run_sync(port_holder, port.address, port.number)
+        raise PortError(f"cannot listen on {place} ({port.name}): {_what_to_do(error, port, holder)}") from error
 
 
 def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
@@ -291,12 +301,13 @@ def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
     return sock
 
 
-def _what_to_do(error: OSError, port: Port) -> str:
+def _what_to_do(error: OSError, port: Port, holder: str) -> str:
     if isinstance(error, socket.gaierror):
         return f"{port.address_option} has to be an IP address"
     what = os.strerror(error.errno or 0).lower()
     if error.errno == errno.EADDRINUSE:
-        return f"{what}, perhaps by a kubelet: end it, or set another {port.number_option}"
+        by = f"by {holder}" if holder else "perhaps by a kubelet"
+        return f"{what}, {by}: end it, or set another {port.number_option}"
     if error.errno == errno.EADDRNOTAVAIL:
         return f"{what} on this machine: set another {port.address_option}"
     return f"{what}: set another {port.number_option} or {port.address_option}"
