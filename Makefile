@@ -72,15 +72,18 @@ packages:
 	fi
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@echo "Making a virtual environment in $(VENV)."
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@echo "Installing trikubelet and the packages that it needs into $(VENV), once. This takes about a minute."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
 # trio-typing ships stubs that hide Trio's own, newer types from mypy: see docs/decisions.md.
 $(VENV)/installed-dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "Installing trikubelet and the packages that its tests need into $(VENV), once. This takes some minutes."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	rm -rf $(VENV)/lib/python3*/site-packages/trio-stubs
 	touch $@ $(VENV)/installed
 

@@ -115,6 +115,7 @@ def test_a_person_sees_the_pods_and_how_they_end(tmp_path: Path) -> None:
         screen.until("stubborn +gone")
         screen.until(None)
         assert process.wait(PATIENCE) == 0
+    assert screen.text.rstrip().endswith("All pods have ended.")
     lines = re.split(r"[\r\n]+", screen.text)
     assert "Ctrl-C ends every pod" in screen.text
     assert all(len(line) <= COLUMNS for line in lines), max(lines, key=len)

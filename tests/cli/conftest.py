@@ -7,6 +7,7 @@ import shutil
 import socketserver
 import tempfile
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,10 +31,19 @@ class _Handler(BaseHTTPRequestHandler):
         if (begin := agent.streams.get(f"{self.command} {self.path}")) is not None:
             self._break_off(begin)
             return
+        first = agent.beginnings.get(f"{self.command} {self.path}")
+        if first is not None:
+            self.send_response(200)
+            self.send_header("connection", "close")
+            self.end_headers()
+            self.wfile.write(first)
+            self.wfile.flush()
+        agent.before.get(f"{self.command} {self.path}", lambda: None)()
         status, body = agent.answers.get(f"{self.command} {self.path}", (404, b"there is nothing here\n"))
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
+        if first is None:
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
         self.wfile.write(body)
 
     def _break_off(self, begin: bytes) -> None:
@@ -73,6 +83,10 @@ class StandInAgent:
     requests: list[str] = attrs.field(factory=list)
     bodies: list[bytes] = attrs.field(factory=list)
     """Of PUTs."""
+    before: dict[str, Callable[[], object]] = attrs.field(factory=dict)
+    """Called before an answer is given."""
+    beginnings: dict[str, bytes] = attrs.field(factory=dict)
+    """Of streams: what is sent before that, and the rest after it."""
     streams: dict[str, bytes] = attrs.field(factory=dict)
     """Those that begin so, and then break off."""
 

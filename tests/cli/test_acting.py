@@ -5,18 +5,20 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click.testing
 import pytest
 import yaml
 
 from tests.cli.conftest import StandInAgent, a_pod, run_command
+from trikubelet.cli import client, waiting
 from trikubelet.cli.apply import file_name
 from trikubelet.cli.main import cli
 from trikubelet.cli.root_dir import agent_pid
@@ -25,6 +27,10 @@ from trikubelet.cli.run_pod import pod_name
 from trikubelet.cli.stop import end_process, stopping_options
 from trikubelet.node.start_checks import StartCheckError
 
+if TYPE_CHECKING:
+    from trikubelet.agent.options import AgentOptions
+
+PATIENCE = 30.0
 MANIFEST = "apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {a: b}\n  name: web\nspec: {}\n"
 
 
@@ -133,6 +139,80 @@ def test_a_pod_that_does_not_end_in_time_is_told_with_its_cause(agent: StandInAg
     assert outcome.code == 1
     assert outcome.err.endswith("pod default/web-node has not ended within 5: StopContainer of `db`")
     assert run_command("delete", "web", "--no-wait", "--root-dir", agent.root_dir).out.endswith("deleted\n")
+
+
+def test_pods_are_deleted_together_and_an_unknown_name_keeps_none(agent: StandInAgent) -> None:
+    agent.has_pods(a_pod("web-node"), a_pod("db-node"))
+    for uid, name in (("1", "web"), ("2", "db")):
+        agent.will_answer(f"DELETE /pods/default/{name}-node", {"file": f"/m/{name}.yaml", "uid": uid})
+    lines = [{"type": "SNAPSHOT", "pods": []}, gone("2"), gone("1")]
+    agent.will_answer("GET /journal?watch=true", b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    outcome = run_command("delete", "web", "no", "db", "--root-dir", agent.root_dir)
+    assert outcome.code == 1
+    assert outcome.out == "pod/default/db-node deleted\npod/default/web-node deleted\n"
+    assert outcome.err.endswith("the agent has no pod no: it has default/db-node, default/web-node")
+    deletes = [request.split()[0] for request in agent.requests]
+    assert deletes == ["GET", "DELETE", "DELETE", "GET"], "both are asked to end before the first is waited for"
+
+
+def test_pods_are_restarted_together_and_an_unknown_name_keeps_none(agent: StandInAgent) -> None:
+    agent.has_pods(a_pod("web-node"), a_pod("db-node"))
+    both = threading.Barrier(2)
+    agent.before["POST /pods/default/web-node/restart"] = lambda: both.wait(PATIENCE)
+    agent.before["POST /pods/default/db-node/restart"] = lambda: both.wait(PATIENCE)
+    agent.will_answer("POST /pods/default/web-node/restart", ["main"])
+    agent.will_answer("POST /pods/default/db-node/restart", b"policy Never", status=409)
+    outcome = run_command("restart", "no", "web", "db", "--root-dir", agent.root_dir)
+    assert (outcome.code, outcome.out) == (1, "pod/default/web-node restarted: main\n")
+    assert outcome.err.splitlines() == [
+        "Error: the agent has no pod no: it has default/db-node, default/web-node",
+        "policy Never",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "request_"),
+    [
+        (["restart", "web"], "POST /pods/default/web-node/restart"),
+        (["delete", "web"], "GET /journal?watch=true"),
+        (["wait", "web", "--for=delete"], "GET /pods?watch=true"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_command_that_waits_says_for_what(
+    command: list[str], request_: str, agent: StandInAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer comes when the reason has been asked for several times; its figures alone are no news."""
+    monkeypatch.setattr(client, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(waiting, "LEAST_PAUSE", 0.0)
+    asked = threading.Semaphore(0)
+    reasons = [f"StopContainer of `main`: {second} of 30 s of grace" for second in range(3)]
+    agent.has_pods(a_pod())
+    why = "GET /pods/default/web-node/why"
+
+    def tell() -> None:
+        reason = reasons.pop(0) if reasons else "UnmountVolume"
+        agent.will_answer(why, {"cause": "", "waits": [{"text": reason}]})
+        asked.release()
+
+    def end() -> None:
+        for _ in range(5):
+            assert asked.acquire(timeout=PATIENCE)
+
+    agent.before[why] = tell
+    agent.will_answer("DELETE /pods/default/web-node", {"file": "/m/web.yaml", "uid": "1"})
+    if command[0] == "wait":
+        agent.beginnings[request_] = json.dumps({"pods": [a_pod()]}).encode() + b"\n"
+    agent.before[request_] = end
+    ends = {"restart": ["main"], "delete": {"type": "ENTRY", **gone("1")}, "wait": {"pods": []}}
+    agent.will_answer(request_, json.dumps(ends[command[0]]).encode() + b"\n")
+    outcome = run_command(*command, "--root-dir", agent.root_dir)
+    assert outcome.code == 0, outcome
+    told = [line for line in outcome.err.splitlines() if line.startswith("waiting")]
+    assert told == [
+        "waiting for web-node: StopContainer of `main`: 0 of 30 s of grace",
+        "waiting for web-node: UnmountVolume",
+    ]
 
 
 def test_containers_are_restarted(agent: StandInAgent) -> None:
@@ -248,8 +328,40 @@ def test_a_machine_that_the_configuration_refuses_can_be_left(root_dir: Path, mo
     )
     assert not stopping_options(root_dir, None, file).configuration.fail_cgroup_v1
     (root_dir / "runtime").mkdir()
+    (root_dir / "pods/uid-1").mkdir(parents=True)
     outcome = run_command("stop", "--root-dir", root_dir, "--config", file)
     assert (outcome.code, outcome.out) == (0, "No pod runs any more.\n"), outcome.err
+    assert not (root_dir / "pods/uid-1").exists()
+
+
+@pytest.mark.parametrize("folder", ["runtime/containers", "runtime/sandboxes", "pods"])
+def test_an_agent_is_started_to_end_something_only_where_there_is_something(
+    folder: str, root_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[AgentOptions] = []
+
+    def run_agent(options: AgentOptions) -> int:
+        started.append(options)
+        return 0
+
+    monkeypatch.setattr("trikubelet.agent.run.run_agent", run_agent)
+    for kept in ("runtime/containers", "runtime/sandboxes", "runtime/images", "pods"):
+        (root_dir / kept).mkdir(parents=True)
+    outcome = run_command("stop", "--root-dir", root_dir)
+    assert (outcome.code, outcome.err, started) == (0, "Nothing runs.\n", [])
+    (root_dir / folder / "1").mkdir()
+    assert run_command("stop", "--root-dir", root_dir).out == "No pod runs any more.\n"
+    assert len(started) == 1
+
+
+def test_a_keeper_without_an_agent_is_ended(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trikubelet.agent.run.run_agent", lambda options: 7)
+    (root_dir / "runtime").mkdir()
+    with socket.socket(socket.AF_UNIX) as keeper:
+        keeper.bind(str(root_dir / "runtime/keeper.sock"))
+        keeper.listen()
+        assert run_command("stop", "--root-dir", root_dir).code == 7
+    assert run_command("stop", "--root-dir", root_dir).err == "Nothing runs.\n"
 
 
 def test_a_listening_process_is_found_and_ended(root_dir: Path) -> None:

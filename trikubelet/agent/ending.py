@@ -73,6 +73,8 @@ class Ending:
     """What it waits for, for people; empty when that is not known."""
     left_running: Callable[[], str] = lambda: ""
     """What runs on after a second signal, for people."""
+    result: str = ""
+    """How the pods are at the end, for people; empty where that is not known."""
     clock: Callable[[], float] = time.monotonic
     everything: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _signals: int = 0

@@ -128,6 +128,8 @@ async def _run(options: AgentOptions, terminal: Terminal | None) -> int:
         contention = watch_lock(options, stack)
         code = await until_ended(partial(_run_until, options, ending, contention, terminal), ending)
     log.info("ended", exit_code=code)
+    if terminal is not None and ending.result and not options.only_ends:
+        terminal.say(ending.result)
     return code
 
 

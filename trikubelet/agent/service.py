@@ -36,6 +36,7 @@ from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import flush, get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
 
     from trikubelet.agent.cluster_access import OpenCluster
@@ -119,6 +120,7 @@ async def serve(
         left = await agent.drain() if options.drains and started else frozenset()
         ending.step = "finishing answers"
         await server.shutdown()
+        ending.result = _result(agent, left, drained=options.drains and started)
         ending.step = "cancelling what goes on"
         nursery.cancel_scope.cancel()
         if left:
@@ -167,6 +169,17 @@ async def _agent(
         ResourceManagerError,
     ) as error:
         raise StartError(str(error)) from error
+
+
+def _result(agent: Agent, left: Collection[str], *, drained: bool) -> str:
+    """For people, how the pods are when the agent has ended. `left`: UIDs of those that did not end in time."""
+    if not drained:
+        return _left_running(agent)
+    if not left:
+        return "All pods have ended."
+    phases = agent.workers.states.phases()
+    names = sorted(short_name(phases[uid].identity.full_name, agent.options.node_name) for uid in left if uid in phases)
+    return f"Did not end in time: {name_some(names)}. `trikubelet stop` tries again"
 
 
 def _left_running(agent: Agent) -> str:

@@ -9,9 +9,10 @@ import click
 
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
-from trikubelet.cli.find_pod import find_pod
+from trikubelet.cli.find_pod import pod_among
 from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.cli.wait import read_duration, time_limit
+from trikubelet.cli.waiting import Waiting, raise_together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,26 +32,48 @@ def delete(names: tuple[str, ...], namespace: str | None, waits: bool, timeout: 
     """
     client = AgentClient(root_dir)
     seconds = read_duration(timeout)
+    items = client.get("/pods")["items"]
+    asked: dict[str, str] = {}
+    errors: list[CommandError] = []
     for name in names:
-        metadata = find_pod(client, name, namespace).metadata
-        pod = f"{metadata.namespace}/{metadata.name}"
-        answer = client.delete(f"/pods/{pod}")
-        click.echo(f"removed {answer['file']}", err=True)
-        if not waits or _has_ended(client, answer["uid"], seconds):
-            click.echo(f"pod/{pod} deleted")
+        try:
+            metadata = pod_among(items, name, namespace).metadata
+            pod = f"{metadata.namespace}/{metadata.name}"
+            answer = client.delete(f"/pods/{pod}")
+        except CommandError as error:
+            errors.append(error)
             continue
-        cause = client.get(f"/pods/{pod}/why")["cause"]
-        raise CommandError(f"pod {pod} has not ended within {timeout}: {cause}")
+        click.echo(f"removed {answer['file']}", err=True)
+        asked[answer["uid"]] = pod
+    if waits:
+        _wait_for_ends(client, asked, seconds)
+        for pod in asked.values():
+            cause = client.get(f"/pods/{pod}/why")["cause"]
+            errors.append(CommandError(f"pod {pod} has not ended within {timeout}: {cause}"))
+    else:
+        for pod in asked.values():
+            click.echo(f"pod/{pod} deleted")
+    raise_together(errors)
 
 
-def _has_ended(client: AgentClient, uid: str, seconds: float) -> bool:
-    with time_limit(seconds):
-        for line in client.lines("/journal", {"watch": True}):
+def _wait_for_ends(client: AgentClient, asked: dict[str, str], seconds: float) -> None:
+    """Take each pod out of `asked` when it has ended, until none is left or the time is over."""
+    waiting = Waiting(client)
+    waiting.pods.update(dict.fromkeys(asked.values()))
+    with waiting.shown(), time_limit(seconds):
+        for line in client.lines("/journal", {"watch": True}, waiting.tick) if asked else ():
             told = json.loads(line)
-            entries = _entries_of(told, uid) if told["type"] == "SNAPSHOT" else [told]
-            if any(_is_gone(entry, uid) for entry in entries[-1:]):
-                return True
-    return False
+            for uid in [uid for uid in asked if _has_ended(told, uid)]:
+                waiting.clear()
+                click.echo(f"pod/{asked[uid]} deleted")
+                del waiting.pods[asked.pop(uid)]
+            if not asked:
+                return
+
+
+def _has_ended(told: Mapping[str, Any], uid: str) -> bool:
+    entries = _entries_of(told, uid) if told["type"] == "SNAPSHOT" else [told]
+    return any(_is_gone(entry, uid) for entry in entries[-1:])
 
 
 def _entries_of(snapshot: Mapping[str, Any], uid: str) -> list[dict[str, Any]]:

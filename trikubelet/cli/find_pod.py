@@ -23,9 +23,13 @@ MOST_NAMED: Final = 20
 
 def find_pod(client: AgentClient, name: str, namespace: str | None) -> Pod:
     """The agent's pod of this name, as `find_item` understands it. Raises CommandError that lists the candidates."""
+    return pod_among(client.get("/pods")["items"], name, namespace)
+
+
+def pod_among(items: list[Item], name: str, namespace: str | None) -> Pod:
+    """The pod of this name, as `find_item` understands it. Raises CommandError that lists the candidates."""
     from trikubelet.api import pod_from_dict
 
-    items: list[Item] = client.get("/pods")["items"]
     found = find_item(items, name, namespace)
     if found is not None:
         return pod_from_dict(found)

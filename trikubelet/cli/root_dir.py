@@ -55,15 +55,20 @@ def running_agent_root_dir(default: Path, environ: Mapping[str, str] = os.enviro
 
 def agent_pid(root_dir: Path) -> int | None:
     """Return the process that listens on the agent's socket, or None. Raises CommandError for another user's."""
+    return listener_pid(root_dir / SOCKET_NAME)
+
+
+def listener_pid(path: Path) -> int | None:
+    """Return the process that listens on a Unix socket, or None. Raises CommandError for another user's."""
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
         connection.settimeout(CONNECT_TIMEOUT)
         try:
-            with socket_address(str(root_dir / SOCKET_NAME)) as address:
+            with socket_address(str(path)) as address:
                 connection.connect(address)
         except (FileNotFoundError, ConnectionRefusedError):
             return None
         except OSError as error:
-            raise CommandError(f"{root_dir / SOCKET_NAME} cannot be used: {error}") from None
+            raise CommandError(f"{path} cannot be used: {error}") from None
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid: int = _CREDENTIALS.unpack(raw)[0]
     return pid or None

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import select
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 import click
 
+from trikubelet.cli.client import TICK_SECONDS, AgentClient, Tick
 from trikubelet.cli.failures import CommandError
-from trikubelet.cli.root_dir import agent_pid, agent_root_dir_option
+from trikubelet.cli.root_dir import agent_pid, agent_root_dir_option, listener_pid
+from trikubelet.cli.waiting import Waiting
+from trikubelet.embedded.keeper.protocol import SOCKET_NAME as KEEPER_SOCKET
 
 if TYPE_CHECKING:
     from trikubelet.agent.options import AgentOptions
@@ -37,27 +41,26 @@ def end_everything(
 ) -> int:
     """What `stop` does; 0 when nothing runs any more. Raises CommandError."""
     from trikubelet.agent.options import EMBEDDED
-    from trikubelet.volumes.folders import names_in
     from trikubelet.volumes.layout import pods_directory
 
     pid = agent_pid(root_dir)
     options = stopping_options(root_dir, runtime_endpoint, config_file, kubeconfig)
-    elsewhere = options.runtime_endpoint == EMBEDDED and not (root_dir / "runtime").is_dir()
+    embedded = options.runtime_endpoint == EMBEDDED
     pods = pods_directory(root_dir)
-    try:
-        nobody_knows_where = elsewhere and runtime_endpoint is None and bool(names_in(pods))
-    except OSError as error:
-        raise CommandError(f"{pods} cannot be read: {error.strerror}") from None
-    if nobody_knows_where:
+    has_pods = _has_entries(pods)
+    if embedded and runtime_endpoint is None and has_pods and not (root_dir / "runtime").is_dir():
         raise CommandError(
             f"{pods}: expected to be told which runtime these pods run on, it is not the embedded one: give "
             "--runtime-endpoint=unix:///PATH, or for a node of a cluster --config and --kubeconfig as to the agent"
         )
     if pid is not None:
         click.echo(f"ending the agent (process {pid})", err=True)
-        end_process(pid)
-    if elsewhere:
-        click.echo("Nothing runs.", err=True)
+        _end_agent(root_dir, pid)
+    if embedded and not _is_anything_left(root_dir / "runtime", pods):
+        if pid is None:
+            click.echo("Nothing runs.", err=True)
+        else:
+            click.echo("No pod runs any more.")
         return 0
     from trikubelet.agent.run import run_agent
 
@@ -67,15 +70,49 @@ def end_everything(
     return code
 
 
-def end_process(pid: int) -> None:
-    """Ask it to end, and wait until it has. Raises CommandError."""
+def _is_anything_left(runtime: Path, pods: Path) -> bool:
+    """True if an agent on the embedded runtime would find something to end: a keeper, containers, or pods' folders."""
+    if not runtime.is_dir():
+        return False
+    leftovers = (runtime / "containers", runtime / "sandboxes", pods)
+    return listener_pid(runtime / KEEPER_SOCKET) is not None or any(map(_has_entries, leftovers))
+
+
+def _has_entries(folder: Path) -> bool:
+    from trikubelet.volumes.folders import names_in
+
+    try:
+        return bool(names_in(folder))
+    except OSError as error:
+        raise CommandError(f"{folder} cannot be read: {error.strerror}") from None
+
+
+def _end_agent(root_dir: Path, pid: int) -> None:
+    """Ask it to end and wait until it has, showing which pods it waits for. Raises CommandError."""
+    client = AgentClient(root_dir)
+    waiting = Waiting(client)
+
+    def tick() -> None:
+        with suppress(CommandError):  # it serves nothing any more when its pods have ended
+            found = (item["metadata"] for item in client.get("/pods")["items"])
+            ending = (metadata for metadata in found if "deletionTimestamp" in metadata)
+            waiting.pods = {f"{metadata['namespace']}/{metadata['name']}": None for metadata in ending}
+        waiting.tick()
+
+    with waiting.shown():
+        end_process(pid, tick)
+
+
+def end_process(pid: int, tick: Tick = lambda: None) -> None:
+    """Ask it to end, and wait until it has; `tick` is called each second meanwhile. Raises CommandError."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGTERM)
-        select.select([descriptor], [], [])
+        while not select.select([descriptor], [], [], TICK_SECONDS)[0]:
+            tick()
     except PermissionError:
         raise CommandError(f"process {pid} belongs to another user: run this command as the agent's user") from None
     except ProcessLookupError:

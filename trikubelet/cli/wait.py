@@ -15,6 +15,7 @@ from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.find_pod import Item, find_item
 from trikubelet.cli.root_dir import agent_root_dir_option
+from trikubelet.cli.waiting import Waiting, raise_together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,8 +27,8 @@ Condition: TypeAlias = Callable[[Item | None], bool]
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 
 
-@click.command(short_help="Wait until a pod meets a condition.")
-@click.argument("name", metavar="POD")
+@click.command(short_help="Wait until pods meet a condition.")
+@click.argument("names", metavar="POD...", nargs=-1, required=True)
 @click.option(
     "--for",
     "awaited",
@@ -35,32 +36,42 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
     metavar="WHAT",
     help="condition=TYPE[=STATUS], delete, or jsonpath='{.PATH}'[=VALUE].",
 )
-@click.option("-n", "--namespace", help="The pod's namespace, when its name is not enough.")
+@click.option("-n", "--namespace", help="The pods' namespace, when their names are not enough.")
 @click.option("--timeout", default="30s", show_default=True, help="How long to wait, such as 90s or 5m; 0 asks once.")
 @agent_root_dir_option
-def wait(name: str, awaited: str, namespace: str | None, timeout: str, root_dir: Path) -> None:
-    """Wait until the pod POD meets a condition. The pod need not exist yet.
+def wait(names: tuple[str, ...], awaited: str, namespace: str | None, timeout: str, root_dir: Path) -> None:
+    """Wait until the pods POD meet a condition. They need not exist yet.
 
-    Exits 1 if that does not happen in time, and says what the pod is waiting for.
+    Exits 1 if that does not happen in time, and says what each pod is waiting for.
     """
     condition = read_condition(awaited)
     client = AgentClient(root_dir)
     seconds = read_duration(timeout)
-    seen: str | None = None
-    with time_limit(seconds):
-        for line in client.lines("/pods", {"watch": True}):
-            found = find_item(json.loads(line)["pods"], name, namespace)
-            if found is not None:
-                seen = f"{found['metadata']['namespace']}/{found['metadata']['name']}"
-            if condition(found):
-                click.echo(f"pod/{seen or name} {'deleted' if awaited == 'delete' else 'condition met'}")
+    seen: dict[str, str | None] = dict.fromkeys(names)
+    """Names that are waited for, with the pod that was seen last."""
+    waiting = Waiting(client)
+    with waiting.shown(), time_limit(seconds):
+        for line in client.lines("/pods", {"watch": True}, waiting.tick):
+            pods = json.loads(line)["pods"]
+            for name in list(seen):
+                found = find_item(pods, name, namespace)
+                if found is not None:
+                    seen[name] = f"{found['metadata']['namespace']}/{found['metadata']['name']}"
+                if condition(found):
+                    waiting.clear()
+                    met = "deleted" if awaited == "delete" else "condition met"
+                    click.echo(f"pod/{seen.pop(name) or name} {met}")
+            waiting.pods = dict.fromkeys(pod for pod in seen.values() if pod is not None)
+            if not seen:
                 return
             if seconds <= 0:
                 break
-    text = f"timed out waiting for {awaited} of pod {seen or name}"
-    if seen is not None:
-        text += f": {client.get(f'/pods/{seen}/why')['cause']}"
-    raise CommandError(text)
+    raise_together([_late(client, awaited, name, pod) for name, pod in seen.items()])
+
+
+def _late(client: AgentClient, awaited: str, name: str, pod: str | None) -> CommandError:
+    cause = "" if pod is None else f": {client.get(f'/pods/{pod}/why')['cause']}"
+    return CommandError(f"timed out waiting for {awaited} of pod {pod or name}{cause}")
 
 
 class _LateError(Exception):
