@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -15,6 +16,7 @@ from trikubelet.admission.types import Admitted, Preempt
 from trikubelet.agent.why import causes, explain, first_cause
 from trikubelet.sim import ExecOutcome, Program, SimulatedRuntime
 from trikubelet.sim.images import PullError
+from trikubelet.sim.machine import Machine
 from trikubelet.sim.node import ScriptedSource, simulated_node
 from trikubelet.volumes.decisions import Action
 from trikubelet.volumes.operations import Operations
@@ -233,6 +235,30 @@ async def test_a_back_off(mock_clock: MockClock) -> None:
             r"CrashLoopBackOff of `main`, tried again in \d+ s: its last run ended with exit code 7 \(Error\)",
             why(node, pod),
         )
+
+
+@pytest.mark.parametrize("of_pod", [True, False])
+async def test_a_port_that_is_taken_on_the_network_that_pods_share(
+    of_pod: bool, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sim_node() as node:
+        node.source.put(some := static_pod("some"))
+        await node.until_running(some)
+        host_ip = node.status(some).host_ip
+        monkeypatch.setattr(Machine, "_new_address", lambda _: host_ip)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            number = taken.getsockname()[1]
+            containers = [{"name": "main", "image": "test:1", "ports": [{"containerPort": number}]}]
+            if of_pod:
+                node.source.put(first := static_pod("first", containers=containers))
+                await node.until_running(first)
+            node.sim.program(Program.crashes(100, after=0.5, exit_code=1), container="main")
+            node.source.put(second := static_pod("second", containers=containers))
+            await trio.sleep(60)
+            holder = "pod default/first-node" if of_pod else "another process"
+            expected = f"port {number} of `main`: {holder} has it, and both share the machine's network"
+            assert why(node, second) == expected
+        assert why(node, second).startswith("CrashLoopBackOff of `main`")
 
 
 async def test_a_pod_that_was_rejected(mock_clock: MockClock) -> None:

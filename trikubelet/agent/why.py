@@ -16,6 +16,7 @@ import trio
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.api.timestamps import format_micro_time
 from trikubelet.formats.values import frozen
+from trikubelet.node.port_holder import is_listened_on
 from trikubelet.pods.context import INSPECTION
 from trikubelet.pods.journal import Kind, wall_time
 from trikubelet.pods.phases import (
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trikubelet.agent.agent import Agent
-    from trikubelet.api import ContainerStatus, Pod, PodStatus
+    from trikubelet.api import Container, ContainerStatus, Pod, PodStatus
     from trikubelet.telemetry.steps import Step
 
 SLOW_ANSWER: Final = 2.0
@@ -181,6 +182,8 @@ def _of_sync(agent: Agent, uid: str, phase: Syncing) -> Iterator[Cause]:
         if (lost_at := _server_lost_at(agent)) is not None:
             yield Cause(f"the API server, which has not answered for {_ago(lost_at)}", lost_at)
         yield Cause(f"its sync to end, which has gone on for {_ago(life.begun_at)}", life.begun_at)
+    if status is not None:
+        yield from _of_taken_ports(agent, phase.active.pod, status)
     waiting = list(_of_containers(agent, uid, status))
     yield from waiting
     if life is not None and life.problem and not steps and not waiting:
@@ -332,6 +335,40 @@ def _of_containers(agent: Agent, uid: str, status: PodStatus | None) -> Iterator
         yield Cause(f"{reason} of `{container.name}`{due}: {', '.join(filter(None, told))}")
         if reason == CREATE_CONTAINER_CONFIG_ERROR and (lost_at := _server_lost_at(agent)) is not None:
             yield Cause(f"the API server, which has not answered for {_ago(lost_at)} and may know more", lost_at)
+
+
+def _of_taken_ports(agent: Agent, pod: Pod, status: PodStatus) -> Iterator[Cause]:
+    """Ports that containers in a back-off declare, where the pod shares the machine's network and they are taken."""
+    if not _shares_machine_network(status):
+        return
+    reasons = agent.runtime.waiting_reasons(pod.metadata.uid)
+    for container in pod.spec.containers:
+        if reasons.get(container.name, ("",))[0] != CRASH_LOOP_BACK_OFF:
+            continue
+        for number in _tcp_ports(container):
+            if is_listened_on(number):
+                holder = _pod_on_port(agent, pod, number) or "another process"
+                yield Cause(f"port {number} of `{container.name}`: {holder} has it, and both share the machine's network")
+
+
+def _pod_on_port(agent: Agent, pod: Pod, number: int) -> str:
+    """Another pod that runs on the machine's network and declares the port; empty if there is none."""
+    for other in agent.pods.pods():
+        uid = other.metadata.uid
+        status = agent.statuses.get_pod_status(uid)
+        if uid == pod.metadata.uid or status is None or not _shares_machine_network(status):
+            continue
+        if agent.pleg.cache.runs(uid) and any(number in _tcp_ports(container) for container in other.spec.containers):
+            return f"pod {other.metadata.namespace}/{other.metadata.name}"
+    return ""
+
+
+def _shares_machine_network(status: PodStatus) -> bool:
+    return bool(status.pod_ip) and status.pod_ip == status.host_ip
+
+
+def _tcp_ports(container: Container) -> list[int]:
+    return [port.container_port for port in container.ports if port.protocol in ("", "TCP")]
 
 
 def _last_end(container: ContainerStatus) -> str:

@@ -55,6 +55,11 @@ def port_holder(address: str, number: int) -> str:
     return f"a process of the user {users.pop()}" if len(users) == 1 else ""
 
 
+def is_listened_on(number: int) -> bool:
+    """True if a process listens on the TCP port of any address of this machine."""
+    return any(True for _ in _listening(ipaddress.IPv6Address(0), number))
+
+
 def _listening(address: ipaddress.IPv4Address | ipaddress.IPv6Address, number: int) -> Iterator[tuple[str, int]]:
     """Inode and user of each socket that listens on the port, on this address or on all of them."""
     for table in ("tcp", "tcp6"):
