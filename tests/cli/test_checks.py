@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.conftest import run_command
+from tests.cli.conftest import StandInAgent, run_command
 from trikubelet.cli import machine_checks as checks
 from trikubelet.cli.cgroup_checks import check_pod_cgroups
 from trikubelet.cli.machine_checks import CheckResult, Level, Machine, check_machine
 from trikubelet.cli.port_checks import check_ports
 from trikubelet.cli.runtime_checks import check_runtime
+from trikubelet.config.encode import encode_configuration
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.node.start_checks import KERNEL_SETTINGS
 
@@ -164,6 +165,20 @@ def test_ports_that_cannot_be_had_are_told(tmp_path: Path) -> None:
         assert (found.level, found.finding) == (Level.WARN, f"127.0.0.1:{number}: {this} listens there")
         assert "healthzPort" in found.fix
     assert check_ports(configuration) == CheckResult(Level.OK, "ports", f"127.0.0.1:{number} can be had")
+
+
+def test_the_agent_that_runs_is_checked(agent: StandInAgent) -> None:
+    """Its ports, its root folder, its configuration and its flags; the person has to repeat none of them."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        number = listener.getsockname()[1]
+        configuration = KubeletConfiguration(enable_server=False, healthz_port=number, fail_cgroup_v1=False)
+        agent.will_answer("GET /configz", {"kubeletconfig": encode_configuration(configuration)})
+        agent.will_answer("GET /flagz", {"flags": {"config": "/etc/agent.yaml", "pod-network": "host"}})
+        outcome = run_command("check", "--root-dir", agent.root_dir)
+    assert outcome.err.startswith(f"The agent with pid {os.getpid()} and root folder {agent.root_dir} is checked.\n")
+    assert f"ok    ports: the agent listens on 127.0.0.1:{number}\n" in outcome.out
+    assert "pod network: the machine's" in outcome.out
+    assert f"root folder: {agent.root_dir}" in outcome.out
 
 
 def test_a_configuration_that_cannot_be_used_is_told(tmp_path: Path) -> None:

@@ -32,17 +32,17 @@ def taken() -> Iterator[int]:
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::"])
 def test_a_process_is_named_by_its_program(taken: int, address: str) -> None:
     name = Path("/proc/self/comm").read_text().strip()
-    assert port_holder(address, taken) == f"{name} with pid {os.getpid()}"
+    assert str(port_holder(address, taken)) == f"{name} with pid {os.getpid()}"
 
 
 def test_an_agent_is_named_by_its_root_folder(taken: int, tmp_path: Path) -> None:
     with ExitStack() as stack:
         lock_root_folder(tmp_path, stack)
-        assert port_holder("127.0.0.1", taken) == f"the agent with pid {os.getpid()} and root folder {tmp_path}"
+        assert str(port_holder("127.0.0.1", taken)) == f"the agent with pid {os.getpid()} and root folder {tmp_path}"
 
 
 def test_nobody_holds_what_is_free(taken: int) -> None:
-    assert port_holder("127.0.0.2", taken) == ""
+    assert port_holder("127.0.0.2", taken) is None
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_another_user_s_process_is_named_by_its_user(
     (tmp_path / "net").mkdir()
     (tmp_path / "net" / table).write_text(HEAD + LINE.format(address=address, state=state, uid=0, inode=77))
     monkeypatch.setattr(module, "_PROC", tmp_path)
-    assert port_holder("127.0.0.1", 0x2808) == ("a process of the user root" if holds else "")
+    assert str(port_holder("127.0.0.1", 0x2808)) == ("a process of the user root" if holds else "None")

@@ -348,7 +348,9 @@ def _of_taken_ports(agent: Agent, pod: Pod, status: PodStatus) -> Iterator[Cause
         for number in _tcp_ports(container):
             if is_listened_on(number):
                 holder = _pod_on_port(agent, pod, number) or "another process"
-                yield Cause(f"port {number} of `{container.name}`: {holder} has it, and both share the machine's network")
+                yield Cause(
+                    f"port {number} of `{container.name}`: {holder} has it, and both share the machine's network"
+                )
 
 
 def _pod_on_port(agent: Agent, pod: Pod, number: int) -> str:

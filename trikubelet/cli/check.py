@@ -9,7 +9,7 @@ import click
 
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.network_flags import network_flags, pod_cidr_flag
-from trikubelet.cli.root_dir import root_dir_option
+from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.embedded.network.choice import NetworkOptions
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Check this machine.")
-@root_dir_option
-@click.option("--runtime-endpoint", help="The runtime to check for.  [default: that of `trikubelet run`]")
+@agent_root_dir_option
+@click.option("--runtime-endpoint", help="The runtime to check for.  [default: the agent's]")
 @click.option(
     "--config",
     "config_file",
@@ -43,9 +43,22 @@ def check(
     cni_conf_dir: Path,
     cni_bin_dirs: tuple[Path, ...],
 ) -> int:
-    """Check whether the agent can run here. Exits 1 when something it needs is missing."""
-    from trikubelet.cli.run import runtime_of
+    """Check whether the agent can run here. Exits 1 when something it needs is missing.
 
+    If an agent runs, this checks the machine for that one: its ports, its root folder, its configuration and its flags.
+    With --config it checks for an agent that has this configuration.
+    """
+    from trikubelet.cli.run import runtime_of
+    from trikubelet.cli.running_agent import running_agent
+
+    agent = running_agent(root_dir)
+    if agent is not None and config_file is None:
+        click.echo(f"The agent with pid {agent.pid} and root folder {root_dir} is checked.", err=True)
+        endpoint = runtime_endpoint or agent.configuration.container_runtime_endpoint
+        results = check_node(
+            root_dir, endpoint, agent.configuration, agent.network, configured=agent.configured, pid=agent.pid
+        )
+        return show_results(results)
     loaded = _load(config_file)
     configuration, configured = loaded.config, config_file is not None
     endpoint = runtime_endpoint or runtime_of(loaded, configured=configured, in_cluster=in_cluster)
@@ -68,8 +81,10 @@ def check_node(
     options: NetworkOptions,
     *,
     configured: bool,
+    pid: int | None = None,
 ) -> list[CheckResult]:
-    """All that is looked at. Blocks on the runtime for seconds. `configured`: see `AgentOptions.configured`."""
+    """All that is looked at. Blocks on the runtime for seconds. `configured`: see `AgentOptions.configured`. `pid`: the
+    agent's, if it runs."""
     from trikubelet.cli.machine_checks import Machine, check_machine
     from trikubelet.cli.network_checks import check_networks
     from trikubelet.cli.port_checks import check_ports
@@ -83,7 +98,7 @@ def check_node(
         ),
         *check_volumes(root_dir),
         *(check_networks(root_dir, Machine(), options) if embedded else ()),
-        check_ports(configuration),
+        check_ports(configuration, pid),
         *check_runtime(runtime_endpoint),
     ]
 

@@ -84,9 +84,9 @@ class AgentClient:
     def __init__(self, root_dir: Path) -> None:
         self.socket = root_dir / SOCKET_NAME
 
-    def get(self, path: str, query: Query | None = None) -> Any:
-        """JSON of a GET."""
-        with self._request("GET", path, query or {}, TIMEOUT_SECONDS) as response:
+    def get(self, path: str, query: Query | None = None, *, accept: str = "*/*") -> Any:
+        """JSON of a GET. `accept`: the form that is asked for."""
+        with self._request("GET", path, query or {}, TIMEOUT_SECONDS, accept=accept) as response:
             return json.loads(response.read())
 
     def post(self, path: str, query: Query | None = None) -> Any:
@@ -147,19 +147,27 @@ class AgentClient:
         timeout: float | None,
         body: bytes | None = None,
         tick: Tick | None = None,
+        accept: str = "*/*",
     ) -> Iterator[http.client.HTTPResponse]:
-        with self._sent(method, path, query, timeout, body, tick) as connection:
+        with self._sent(method, path, query, timeout, body, tick, accept) as connection:
             with self._answer(connection, timeout) as response:
                 yield response
 
     @contextmanager
     def _sent(
-        self, method: str, path: str, query: Query, timeout: float | None, body: bytes | None, tick: Tick | None
+        self,
+        method: str,
+        path: str,
+        query: Query,
+        timeout: float | None,
+        body: bytes | None,
+        tick: Tick | None,
+        accept: str = "*/*",
     ) -> Iterator[_UnixConnection]:
         connection = _UnixConnection(self.socket, timeout, tick)
         try:
             with self._told(timeout):
-                connection.request(method, request_target(path, query), body)
+                connection.request(method, request_target(path, query), body, {"Accept": accept})
             yield connection
         finally:
             connection.close()

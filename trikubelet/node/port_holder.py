@@ -27,32 +27,35 @@ _LISTEN: Final = "0A"
 
 
 @frozen
-class Process:
+class Holder:
     """A process, as far as this user may know it."""
 
-    pid: int
+    pid: int | None
+    """None for another user's."""
     name: str
-    root_dir: str | None
+    root_dir: str | None = None
     """The root folder of an agent."""
 
     def __str__(self) -> str:
+        if self.pid is None:
+            return self.name
         if self.root_dir is not None:
             return f"the agent with pid {self.pid} and root folder {self.root_dir}"
         return f"{self.name} with pid {self.pid}"
 
 
-def port_holder(address: str, number: int) -> str:
-    """Name the process whose socket keeps this process from listening there; empty if nothing is known.
+def port_holder(address: str, number: int) -> Holder | None:
+    """Return the process whose socket keeps this process from listening there, if anything is known of it.
 
     Looks through all processes, which takes long on a large machine.
     """
     sockets = dict(_listening(ipaddress.ip_address(address), number))
     # A socket that was inherited has several; the agent, or the oldest, is the one to end.
-    found = sorted(_processes(sockets), key=lambda process: (process.root_dir is None, process.pid))
+    found = sorted(_processes(sockets), key=lambda holder: (holder.root_dir is None, holder.pid))
     if found:
-        return str(found[0])
+        return found[0]
     users = {_user(uid) for uid in sockets.values()}
-    return f"a process of the user {users.pop()}" if len(users) == 1 else ""
+    return Holder(None, f"a process of the user {users.pop()}") if len(users) == 1 else None
 
 
 def is_listened_on(number: int) -> bool:
@@ -83,7 +86,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return getattr(found, "ipv4_mapped", None) or found
 
 
-def _processes(inodes: dict[str, int]) -> Iterator[Process]:
+def _processes(inodes: dict[str, int]) -> Iterator[Holder]:
     """Processes that have one of the sockets open."""
     wanted = {f"socket:[{inode}]" for inode in inodes}
     if not wanted:
@@ -98,7 +101,7 @@ def _processes(inodes: dict[str, int]) -> Iterator[Process]:
             name = Path(entry.path, "comm").read_text().strip()
             locks = (link for link in links if link.endswith(f"/{LOCK_FILE}"))
             root_dir = next((str(Path(link).parent) for link in locks), None)
-            yield Process(int(entry.name), name, root_dir)
+            yield Holder(int(entry.name), name, root_dir)
 
 
 def _open_files(process: str) -> Iterator[str]:

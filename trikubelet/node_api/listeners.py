@@ -30,7 +30,7 @@ from trikubelet.formats.values import frozen
 from trikubelet.http.limits import Limits
 from trikubelet.http.messages import Handler, Peer
 from trikubelet.http.server import HttpServer, HttpStatistics
-from trikubelet.node.port_holder import port_holder
+from trikubelet.node.port_holder import Holder, port_holder
 from trikubelet.node_api.tls_settings import TlsSettings, read_tls_settings
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
@@ -276,7 +276,7 @@ async def open_port(port: Port) -> trio.socket.SocketType:
                 raise
             return trio.socket.from_stdlib_socket(_listening(socket.AF_INET, ("0.0.0.0", port.number)))
     except OSError as error:
-        place, holder = _shown(port.address, port.number), ""
+        place, holder = _shown(port.address, port.number), None
         if error.errno == errno.EADDRINUSE:
             holder = await trio.to_thread.run_sync(port_holder, port.address, port.number)
         raise PortError(f"cannot listen on {place} ({port.name}): {_what_to_do(error, port, holder)}") from error
@@ -301,12 +301,12 @@ def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
     return sock
 
 
-def _what_to_do(error: OSError, port: Port, holder: str) -> str:
+def _what_to_do(error: OSError, port: Port, holder: Holder | None) -> str:
     if isinstance(error, socket.gaierror):
         return f"{port.address_option} has to be an IP address"
     what = os.strerror(error.errno or 0).lower()
     if error.errno == errno.EADDRINUSE:
-        by = f"by {holder}" if holder else "perhaps by a kubelet"
+        by = f"by {holder}" if holder is not None else "perhaps by a kubelet"
         return f"{what}, {by}: end it, or set another {port.number_option}"
     if error.errno == errno.EADDRNOTAVAIL:
         return f"{what} on this machine: set another {port.address_option}"
