@@ -18,13 +18,13 @@ import pytest
 import yaml
 
 from tests.cli.conftest import StandInAgent, a_pod, run_command
-from trikubelet.cli import client, waiting
+from trikubelet.cli import client, stop, waiting
 from trikubelet.cli.apply import file_name
 from trikubelet.cli.main import cli
 from trikubelet.cli.root_dir import agent_pid
 from trikubelet.cli.run import KUBELET_RUNTIME
 from trikubelet.cli.run_pod import pod_name
-from trikubelet.cli.stop import end_process, stopping_options
+from trikubelet.cli.stop import end_agent, end_process, stopping_options
 from trikubelet.node.start_checks import StartCheckError
 
 if TYPE_CHECKING:
@@ -215,6 +215,25 @@ def test_a_command_that_waits_says_for_what(
     ]
 
 
+def test_several_pods_are_waited_for_together(agent: StandInAgent) -> None:
+    web, db = a_pod("web-node"), a_pod("db-node")
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    states = [[web, db], [web, {**db, "status": ready}], [{**web, "status": ready}, db]]
+    lines = b"".join(json.dumps({"pods": pods}).encode() + b"\n" for pods in states)
+    agent.will_answer("GET /pods?watch=true", lines)
+    outcome = run_command("wait", "web", "db", "--for=condition=Ready", "--root-dir", agent.root_dir)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out == "pod/default/db-node condition met\npod/default/web-node condition met\n"
+    for name in ("web", "db"):
+        agent.will_answer(f"GET /pods/default/{name}-node/why", {"cause": f"cause of {name}"})
+    outcome = run_command("wait", "web", "no", "db", "--for=delete", "--timeout=0", "--root-dir", agent.root_dir)
+    assert (outcome.code, outcome.out) == (1, "pod/no deleted\n")
+    assert outcome.err.splitlines() == [
+        "Error: timed out waiting for delete of pod default/web-node: cause of web",
+        "timed out waiting for delete of pod default/db-node: cause of db",
+    ]
+
+
 def test_containers_are_restarted(agent: StandInAgent) -> None:
     agent.has_pods(a_pod())
     agent.will_answer("POST /pods/default/web-node/restart?container=main", ["main"])
@@ -378,3 +397,23 @@ def test_a_listening_process_is_found_and_ended(root_dir: Path) -> None:
         end_process(process.pid)
         assert process.wait() == -15
     assert agent_pid(root_dir) is None, "a socket without a listener"
+
+
+def test_who_stops_an_agent_sees_what_it_waits_for(
+    agent: StandInAgent, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stop, "TICK_SECONDS", 0.01)
+    ending = {**a_pod("web-node")["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    agent.has_pods(a_pod("db-node"), {**a_pod("web-node"), "metadata": ending})
+    why = "GET /pods/default/web-node/why"
+    agent.will_answer(why, {"waits": [{"text": "preStop hook of `main`: 2.0 s"}], "cause": ""})
+    program = "import signal, sys; signal.signal(15, lambda *_: None); print('here', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        agent.before[why] = process.stdin.close
+        end_agent(agent.root_dir, process.pid)
+        assert process.wait(PATIENCE) == 0
+    assert capsys.readouterr().err == "waiting for web-node: preStop hook of `main`: 2.0 s\n"

@@ -55,7 +55,7 @@ def end_everything(
         )
     if pid is not None:
         click.echo(f"ending the agent (process {pid})", err=True)
-        _end_agent(root_dir, pid)
+        end_agent(root_dir, pid)
     if embedded and not _is_anything_left(root_dir / "runtime", pods):
         if pid is None:
             click.echo("Nothing runs.", err=True)
@@ -87,7 +87,7 @@ def _has_entries(folder: Path) -> bool:
         raise CommandError(f"{folder} cannot be read: {error.strerror}") from None
 
 
-def _end_agent(root_dir: Path, pid: int) -> None:
+def end_agent(root_dir: Path, pid: int) -> None:
     """Ask it to end and wait until it has, showing which pods it waits for. Raises CommandError."""
     client = AgentClient(root_dir)
     waiting = Waiting(client)
