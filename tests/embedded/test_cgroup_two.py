@@ -40,6 +40,9 @@ async def node_on_v2(folder: Path) -> AsyncIterator[Node]:
         try:
             assert node.lifecycle.abilities is not None
             assert (node.lifecycle.abilities.cgroup_v2, node.lifecycle.abilities.cgroup_v1) == (True, ())
+            hierarchies = [line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.split(":")[1]]
+            told = any("not mounted here" in problem for problem in node.lifecycle.abilities.problems)
+            assert told == bool(hierarchies), "v1's that exist though nobody sees them"
             yield node
         finally:
             await node.remove_everything()

@@ -1,9 +1,13 @@
 """Cgroups of containers: limits where a controller is writable, and a way to kill everything inside.
 
 Three layouts occur: v2 alone, v1 alone, and v1 controllers beside a bare v2 tree ("hybrid"). Each container gets a
-group in every usable hierarchy: v2 for `cgroup.kill`, v1 controllers for limits. Groups lie beneath the group that the
-keeper itself is in (so what confines the agent confines its containers), except in v2 and systemd's own hierarchy,
-where the root is taken if it may be: a service manager that stops the agent must not take the containers with it.
+group in every hierarchy: v2 for `cgroup.kill`, v1 controllers for limits. Hierarchies that this runtime has no use for
+(blkio, named ones, the freezer beside v2) get one too: a process that unshares its cgroup namespace can mount each
+hierarchy from its own group on, and may write there what root may.
+
+Groups lie beneath the group that the keeper itself is in (so what confines the agent confines its containers), except
+in v2 and systemd's own hierarchy, where the root is taken if it may be: a service manager that stops the agent must not
+take the containers with it.
 
 Where a pod has groups of its own (CRI's `cgroup_parent`), its containers' lie in those, counted from the root of each
 hierarchy as the agent does that makes them. Rules for devices are nothing that a pod shares, and stay where they are.
@@ -57,6 +61,8 @@ def _read(path: str, *, folder: int | None = None) -> str:
 class ContainerCgroup:
     """The groups of one container: `unified` (v2) and `controllers` (v1, by name; several may share a folder).
 
+    The name of a hierarchy without controllers is its option, like `name=systemd`.
+
     `shared` are groups of somebody else that processes join too: nothing in them is killed or deleted through this one.
     """
 
@@ -100,13 +106,15 @@ class ContainerCgroup:
         if not self.can_kill():
             return None
         shared = dict(self.controllers)
-        freezer = None if self.unified else shared.pop("freezer")
+        freezer = shared.pop("freezer", None)
         group = ContainerCgroup(
             f"{self.unified}/{name}" if self.unified else None,
             {"freezer": f"{freezer}/{name}"} if freezer else {},
             tuple(set(shared.values())),
         )
-        os.mkdir(group.unified or group.controllers["freezer"])
+        for folder in (group.unified, *group.controllers.values()):
+            if folder:
+                os.mkdir(folder)
         return group
 
     def processes(self) -> list[int]:
@@ -123,42 +131,39 @@ class ContainerCgroup:
 
     def can_kill(self) -> bool:
         """Whether `kill` reaches every process for sure."""
-        return bool(self.controllers.get("freezer")) or (
-            self.unified is not None and os.path.exists(f"{self.unified}/cgroup.kill")
-        )
+        return bool(self.controllers.get("freezer")) or self._kills_by_file()
+
+    def _kills_by_file(self) -> bool:
+        return self.unified is not None and os.path.exists(f"{self.unified}/cgroup.kill")
 
     def kill(self) -> None:
         """SIGKILL to all processes inside, those being forked too."""
-        if self.unified is not None:
-            try:
-                write_file(f"{self.unified}/cgroup.kill", "1")
-            except OSError as error:
-                if error.errno != errno.ENOENT:
-                    raise
-            else:
-                return
         freezer = self.controllers.get("freezer")
+        if not self._kill_by_file():
+            if freezer:
+                self._freeze(freezer)
+            for pid in self.processes():
+                _kill(pid)
         if freezer:
-            self._freeze_and_kill(freezer)
-            return
-        for pid in self.processes():
-            _kill(pid)
+            _thaw(freezer)
 
-    def _freeze_and_kill(self, folder: str) -> None:
+    def _kill_by_file(self) -> bool:
+        if self.unified is None:
+            return False
+        try:
+            write_file(f"{self.unified}/cgroup.kill", "1")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _freeze(self, folder: str) -> None:
         try:
             write_file(f"{folder}/freezer.state", "FROZEN")
             deadline = time.monotonic() + 0.02
             while _read(f"{folder}/freezer.state").strip() != "FROZEN" and time.monotonic() < deadline:
                 pass
-            for pid in self.processes():
-                _kill(pid)
         except FileNotFoundError:
             return
-        finally:
-            try:
-                write_file(f"{folder}/freezer.state", "THAWED")
-            except FileNotFoundError:
-                pass
 
     def oom_kills(self) -> int:
         """How many processes inside the kernel has killed for want of memory."""
@@ -241,6 +246,20 @@ def _kill(pid: int) -> None:
         pass
 
 
+def _thaw(freezer: str) -> None:
+    """Let killed processes end: also those that the container itself has frozen, in groups that it made."""
+    for group, _, _ in bottom_up(freezer):
+        try:
+            state = os.open("freezer.state", os.O_WRONLY | os.O_CLOEXEC, dir_fd=group)
+            try:
+                os.write(state, b"THAWED")
+            finally:
+                os.close(state)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV):  # the group has been removed meanwhile
+                raise
+
+
 def _v1_settings(resources: dict[str, Any]) -> list[tuple[str, str, str]]:
     settings: list[tuple[str, str, str]] = []
     for controller, name, field in (
@@ -293,6 +312,8 @@ class Cgroups:
         """Mount points of v1 by controller."""
         self.unified: str | None = None
         self.controllers: dict[str, str] = {}
+        self._others: dict[str, str] = {}
+        """Hierarchies of v1 in which a container gets a group only to be in none of the machine's."""
         self._service: list[str] = []
         self._device_programs: DevicePrograms | None = None
         """Rules for devices on v2."""
@@ -302,6 +323,11 @@ class Cgroups:
     def devices_confined(self) -> bool:
         """Whether containers can use no other devices than theirs."""
         return "devices" in self.controllers or self._device_programs is not None
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is a hierarchy in which containers get groups."""
+        return bool(self.unified or self.controllers or self._others)
 
     @property
     def limits(self) -> list[str]:
@@ -322,14 +348,20 @@ class Cgroups:
                 self.unified = self._usable(candidates, "v2")
                 if self.unified:
                     self._enable_controllers(mountpoint, self.unified)
-            elif "name=systemd" in options:
+                continue
+            if "name=systemd" in options:
                 self._service.append(mountpoint)
-            else:
-                for controller in options & set(_V1_USED):
-                    folder = self._usable([mountpoint + _relative(own.get(controller, "/"), root)], controller)
-                    if folder:
-                        self.controllers[controller] = folder
-                        self._mounts[controller] = mountpoint
+            for name in options & own.keys():
+                if name in self._mounts and not mountpoint.startswith("/sys/fs/cgroup"):
+                    continue
+                self._mounts[name] = mountpoint
+                self._use(name, [mountpoint + _relative(own[name], root)])
+        if self.unified and "freezer" in self.controllers:
+            self._others["freezer"] = self.controllers.pop("freezer")
+        hidden = own.keys() - self._mounts.keys() - {""}
+        if hidden and os.geteuid() == 0:
+            hierarchies = ", ".join(sorted(hidden))
+            self.problems.append(f"cgroup {hierarchies}: not mounted here, so containers have no groups of their own")
         if "devices" in self.controllers:
             self._check_devices(self.controllers["devices"])
         if self.unified and "devices" not in self.controllers:
@@ -340,6 +372,17 @@ class Cgroups:
         if "cpuset" in self.controllers:
             self._fill_cpuset(self.controllers["cpuset"], self._mounts["cpuset"])
             write_file(f"{self.controllers['cpuset']}/cgroup.clone_children", "1")  # for containers
+
+    def _use(self, name: str, parents: list[str]) -> None:
+        """Take a hierarchy of v1, by one of its controllers or the option that names it."""
+        if name in _V1_USED:
+            folder = self._usable(parents, name)
+            if folder:
+                self.controllers[name] = folder
+            return
+        folder = self._usable([self._mounts[name], *parents] if name == "name=systemd" else parents, name)
+        if folder:
+            self._others[name] = folder
 
     def _usable(self, parents: list[str], what: str) -> str | None:
         problem = ""
@@ -405,21 +448,39 @@ class Cgroups:
     ) -> ContainerCgroup:
         """Groups for a container beneath `parent` (CRI's cgroup_parent, a path from the root of the hierarchies), or
         beneath this runtime's own where that is empty. `devices`: rules for those that it has besides what all have.
-        Raises OSError."""
+        Raises OSError, with nothing left behind."""
+        group = ContainerCgroup(None, {})
+        try:
+            if self.unified:
+                self._make_unified(group, container, parent, devices, privileged=privileged)
+            self._make_limiting(group, container, parent, devices, privileged=privileged)
+            for name, folder in self._others.items():
+                group.controllers[name] = self._make_other(name, folder, container, parent)
+            if not self.controllers and self._unified_mount is not None:
+                group.views[""] = self._unified_mount
+            group.update(resources)
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def _make_unified(
+        self, group: ContainerCgroup, container: str, parent: str, devices: list[str], *, privileged: bool
+    ) -> None:
+        above = self._below(self._unified_mount, parent) or self.unified
+        group.unified = f"{above}/{container}"
+        _make_folder(group.unified)
+        if self._device_programs is not None and not privileged:
+            self._device_programs.confine(group.unified, devices)
+        if above is not None and above != self.unified and self._unified_mount is not None:
+            self._enable_controllers(self._unified_mount, above)
+
+    def _make_limiting(
+        self, group: ContainerCgroup, container: str, parent: str, devices: list[str], *, privileged: bool
+    ) -> None:
         wanted = dict(self.controllers)  # cpuset too: what is not in it now could not be confined to CPUs later
-        if self.unified:
-            wanted.pop("freezer", None)
         if privileged:
             wanted.pop("devices", None)
-        group = ContainerCgroup(None, {})
-        if self.unified:
-            above = self._below(self._unified_mount, parent) or self.unified
-            group.unified = f"{above}/{container}"
-            _make_folder(group.unified)
-            if self._device_programs is not None and not privileged:
-                self._device_programs.confine(group.unified, devices)
-            if above != self.unified and self._unified_mount is not None:
-                self._enable_controllers(self._unified_mount, above)
         for controller, folder in wanted.items():
             above = (self._below(self._mounts[controller], parent) if controller != "devices" else "") or folder
             if controller == "devices" and not devices:
@@ -433,10 +494,14 @@ class Cgroups:
             if controller == "cpuset" and not (alone and above == folder):  # there it inherits what it needs
                 self._fill_cpuset(path, self._mounts[controller])
             group.views[os.path.basename(self._mounts[controller])] = path
-        if not self.controllers and self._unified_mount is not None:
-            group.views[""] = self._unified_mount
-        group.update(resources)
-        return group
+
+    def _make_other(self, name: str, folder: str, container: str, parent: str) -> str:
+        """The pod may have no group there, and nobody would remove one that is made here."""
+        above = self._below(self._mounts[name], parent)
+        if above and os.path.isdir(above):
+            folder = above
+        _make_folder(f"{folder}/{container}")
+        return f"{folder}/{container}"
 
     def _below(self, mountpoint: str | None, parent: str) -> str:
         """The folder of the pod's group; empty where it has none."""
@@ -445,7 +510,8 @@ class Cgroups:
 
     def remove(self) -> None:
         """Delete this runtime's own folders, when the last container is gone."""
-        folders = [*self.controllers.values(), *(f"{mountpoint}/{self._name}" for mountpoint in self._service)]
+        folders = [*self.controllers.values(), *self._others.values()]
+        folders += [f"{mountpoint}/{self._name}" for mountpoint in self._service]
         for mountpoint in (*self._service, *([self._unified_mount] if self._unified_mount else [])):
             try:
                 write_file(f"{mountpoint}/cgroup.procs", "0")

@@ -218,7 +218,7 @@ class Container:
 
     def _make_cgroup(self) -> None:
         cgroups = self._environment.cgroups
-        if cgroups.unified or cgroups.controllers:
+        if cgroups.usable:
             self.cgroup = cgroups.create(
                 self.id,
                 self.spec["cgroup_parent"],

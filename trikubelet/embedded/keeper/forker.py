@@ -93,13 +93,15 @@ class Forker:
             if folder >= 0:
                 os.close(folder)
 
-    def fork(self, role: str, channel: socket.socket, *, fresh: bool = False) -> tuple[int, int]:
+    def fork(
+        self, role: str, channel: socket.socket, *, fresh: bool = False, cgroup: ContainerCgroup | None = None
+    ) -> tuple[int, int]:
         """The same, waiting for pid and pidfd: as long as a fork takes, since who forks does nothing else.
 
         Raises OSError.
         """
         answers: list[tuple[int, str]] = []
-        self.start(role, channel, lambda pid, why: answers.append((pid, why)), fresh=fresh)
+        self.start(role, channel, lambda pid, why: answers.append((pid, why)), fresh=fresh, cgroup=cgroup)
         asked = self._templates[0]
         poll = select.poll()
         poll.register(asked.channel, select.POLLIN)

@@ -11,12 +11,14 @@ no descriptor but the one it reports to, and no interpreter's memory: it execute
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import struct
 
 from trikubelet.embedded.keeper import identity, linux, protocol, rootfs
+from trikubelet.embedded.keeper.cgroups import ContainerCgroup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 STATUS = struct.Struct("i")
 """A wait status, as a reaper reports it."""
+_LONGEST_REQUEST = 64 * 1024
 
 
 def split(program: int | None, status_channel: int, *, keeps_orphans: bool) -> None:
@@ -55,7 +58,7 @@ def split(program: int | None, status_channel: int, *, keeps_orphans: bool) -> N
         os._exit(0)
 
 
-def hold_pid_namespace(channel: socket.socket, machine: Machine) -> NoReturn:
+def hold_pid_namespace(channel: socket.socket, machine: Machine, *, born_in_cgroup: bool) -> NoReturn:
     """Be the first process of a pod's shared PID namespace: reap orphans until killed. Never returns.
 
     A mount namespace whose root is procfs goes through `channel`: containers get theirs from there, since one that
@@ -64,7 +67,9 @@ def hold_pid_namespace(channel: socket.socket, machine: Machine) -> NoReturn:
     procfs shows of this process's network the pod may see.
     """
     try:
-        _, networks = protocol.receive(channel, 16)
+        group, networks = protocol.receive(channel, _LONGEST_REQUEST)
+        # As containers: who is in the PID namespace can take this process over.
+        ContainerCgroup.from_json(json.loads(group)).join(born_inside=born_in_cgroup)
         for network in networks:
             linux.setns(network, linux.CLONE_NEWNET)
         linux.unshare(linux.CLONE_NEWNS)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
+    from trikubelet.embedded.keeper.cgroups import ContainerCgroup
     from trikubelet.embedded.keeper.environment import Environment
 
 SHARED_MEMORY = "/dev/shm"
@@ -35,6 +36,8 @@ _LARGEST_ARGUMENTS = 64 * 1024
 _MOST_WAITED = 5.0
 """Seconds for the first process of a PID namespace, which asks the kernel alone."""
 _MOST_WAITED_FOR_PORTS = 100  # milliseconds
+_RETRY = 0.01
+_LONGEST_RETRY = 60.0
 
 
 class Sandbox:
@@ -56,6 +59,8 @@ class Sandbox:
         self._netlink: int | None = None
         """A socket in there, for who sets it up: one that is made later costs a process."""
         self.pid_namespace: int | None = None
+        self._group: ContainerCgroup | None = None
+        """Of the first process of the shared PID namespace."""
         self.host_ipc: bool = spec["host_ipc"]
         self.shared_memory: int | None = None
         """A mount namespace whose root is the pod's `/dev/shm`; None for one that shares the machine's."""
@@ -87,12 +92,15 @@ class Sandbox:
                 self.network = descriptor
 
     def _hold_pid_namespace(self) -> None:
-        forker = self._environment.forker
+        forker, cgroups = self._environment.forker, self._environment.cgroups
+        if cgroups.usable:
+            self._group = cgroups.create(self.id, "", {}, privileged=False, devices=[])
+        group = {} if self._group is None else self._group.to_json()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             ours.settimeout(_MOST_WAITED)
-            socket.send_fds(ours, [b"hold"], [] if self.network is None else [self.network])
-            pid, pidfd = forker.fork("namespace holder", theirs, fresh=True)
+            socket.send_fds(ours, [json.dumps(group).encode()], [] if self.network is None else [self.network])
+            pid, pidfd = forker.fork("namespace holder", theirs, fresh=True, cgroup=self._group)
             theirs.close()
             try:
                 answer, descriptors = protocol.receive(ours, 4096)
@@ -117,6 +125,12 @@ class Sandbox:
             self._environment.loop.forget(self.pid_namespace)
             os.close(self.pid_namespace)
             self.pid_namespace = None
+            self._remove_group(_RETRY)
+
+    def _remove_group(self, retry: float) -> None:
+        """A group stays busy for a moment after its last process died."""
+        if self._group is not None and not self._group.remove() and retry < _LONGEST_RETRY:
+            self._environment.loop.after(retry, lambda: self._remove_group(2 * retry))
 
     def socket(self, family: int, kind: int, protocol: int) -> int:
         """The descriptor of a new socket in the pod's network, not blocking. Raises OSError."""
@@ -173,6 +187,10 @@ class Sandbox:
         self.namespaces, self.network = [], None
         if self.pid_namespace is not None:
             signal.pidfd_send_signal(self.pid_namespace, signal.SIGKILL)
+            if _is_ready(self.pid_namespace):
+                self._holder_ended(0)
+        else:
+            self._remove_group(_RETRY)
         for other in (self.shared_memory, self.proc, self._netlink):
             if other is not None:
                 os.close(other)

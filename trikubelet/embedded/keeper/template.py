@@ -109,7 +109,7 @@ def _become(role: str, own: int, machine: Machine, *, born_in_cgroup: bool) -> N
         elif role == "namespace maker":
             namespace_maker.serve(channel, machine)
         elif role == "namespace holder":
-            reaper.hold_pid_namespace(channel, machine)
+            reaper.hold_pid_namespace(channel, machine, born_in_cgroup=born_in_cgroup)
         elif role == "network helper":
             sandbox.be_helper(channel)
         else:
