@@ -180,6 +180,8 @@ def _find_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: 
     """Come to be where the program is to run, and look up user and working folder in the files there."""
     if spec.get("apparmor") or spec.get("selinux"):  # absent in what an older agent wrote
         context.processes = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    context.stage = "session keyring"
+    _join_keyring(spec, context)
     context.stage = "cgroup"
     if context.oom_score is not None:
         _set_oom_score(context.oom_score)
@@ -196,6 +198,30 @@ def _find_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: 
     context.stage = "user"
     context.user = identity.resolve(spec["user"])
     context.folder = _working_folder(spec["cwd"], context.machine.isolated)
+
+
+def _join_keyring(spec: dict[str, Any], context: ChildContext) -> None:
+    """Join the container's session keyring, which has no key of the agent's login or unit.
+
+    Commands find it by its name, as runc's do.
+    """
+    label = (spec.get("selinux") or {}).get("process")
+    if label:
+        _label_keys(context.processes, label)
+    keyring = identity.join_keyring(f"_ses.{spec['container']}", own_is_empty=context.machine.keyring_is_empty)
+    if keyring is not None and context.target is None:
+        linux.let_user_search(keyring)
+    if label:
+        _label_keys(context.processes, "")
+
+
+def _label_keys(processes: int | None, label: str) -> None:
+    """Give new keyrings a SELinux label; an empty one is the default again."""
+    assert processes is not None
+    try:
+        _write_attribute(processes, "self/attr/keycreate", label)
+    except FileNotFoundError:
+        return
 
 
 def _set_oom_score(score: int) -> None:

@@ -30,7 +30,7 @@ _VALUES = ("reaper_keeps_orphans", "namespace_flags", "waits", "is_expected", "o
 class Machine:
     """What every process that is forked for this keeper may know."""
 
-    __slots__ = ("in_user_namespace", "isolated", "limits", "one_user_only", "program", "root")
+    __slots__ = ("in_user_namespace", "isolated", "keyring_is_empty", "limits", "one_user_only", "program", "root")
 
     def __init__(
         self,
@@ -39,11 +39,14 @@ class Machine:
         isolated: bool,
         in_user_namespace: bool,
         one_user_only: bool,
+        keyring_is_empty: bool,
         limits: dict[int, tuple[int, int]],
         program: int | None,
     ) -> None:
         self.root = root
         """The runtime's folder."""
+        self.keyring_is_empty = keyring_is_empty
+        """False if the keeper's session keyring may be that of the login or unit that the agent was started in."""
         self.isolated = isolated
         self.in_user_namespace = in_user_namespace
         self.one_user_only = one_user_only

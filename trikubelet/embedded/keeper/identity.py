@@ -1,4 +1,6 @@
-"""The identity of a container's process: user, groups, capabilities. Names are looked up in the container's own files.
+"""The identity of a container's process: user, groups, capabilities, keyring.
+
+Names of users and groups are looked up in the container's own files.
 
 Those files come with an image and may be anything: they are opened as regular files only, read up to a limit, and
 parsed as text, so that a FIFO, a device or a gigabyte in the place of `/etc/passwd` is an error and no trap.
@@ -6,6 +8,7 @@ parsed as text, so that a FIFO, a device or a gigabyte in the place of `/etc/pas
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
 _LARGEST_DATABASE = 1 << 20
 _LONGEST_ID = 10
+_NO_KEYS = (errno.ENOSYS, errno.EPERM)
+"""Answers of a kernel without keys, or of a system call filter, behind which no container can read a key either."""
 
 
 class IdentityError(Exception):
@@ -159,6 +164,20 @@ def _drop_from_bounding_set(bounding: int, held: int) -> None:
             except OSError:
                 # The kernel is older than the capability, or this root may not, or it is done already.
                 continue
+
+
+def join_keyring(name: str | None, *, own_is_empty: bool) -> int | None:
+    """Join the session keyring of that name, or a new one. Returns its serial number.
+
+    None: this process goes on with its own, since the user's quota of keys is used up and its own is empty, or since
+    the kernel or a filter forbids `keyctl`. Raises OSError.
+    """
+    try:
+        return linux.join_session_keyring(name)
+    except OSError as error:
+        if error.errno in _NO_KEYS or (error.errno == errno.EDQUOT and own_is_empty):
+            return None
+        raise
 
 
 def drop_everything() -> None:

@@ -29,6 +29,7 @@ from trikubelet.embedded.keeper.context import Machine
 from trikubelet.embedded.keeper.environment import Environment
 from trikubelet.embedded.keeper.event_loop import EventLoop
 from trikubelet.embedded.keeper.forker import Forker
+from trikubelet.embedded.keeper.identity import join_keyring
 from trikubelet.embedded.keeper.log import log
 from trikubelet.embedded.keeper.logfile import Stamp
 from trikubelet.embedded.keeper.namespace_maker import NamespaceMaker
@@ -155,6 +156,7 @@ def _prepared(root: str, name: str) -> Callable[[], None]:
         isolated=abilities.mode != "plain",
         in_user_namespace=abilities.mode == "user-namespace",
         one_user_only=abilities.one_user_only,
+        keyring_is_empty=_leave_keyring(abilities.problems),
         limits=_raise_limits(),
         program=open_program(),
     )
@@ -224,6 +226,16 @@ def _raise_limits() -> dict[int, tuple[int, int]]:
     for number, (_, most) in originals.items():
         resource.setrlimit(number, (most, most))
     return originals
+
+
+def _leave_keyring(problems: list[str]) -> bool:
+    """Leave the session keyring of the login or unit. False if that fails, and its keys can be read."""
+    try:
+        join_keyring(None, own_is_empty=False)
+    except OSError as error:
+        problems.append(f"session keyring: {error}; containers that get none of their own do not start")
+        return False
+    return True
 
 
 def _listen(root: str) -> socket.socket:

@@ -14,6 +14,7 @@ import signal
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -102,6 +103,21 @@ _SYS_BPF = {
     "ppc64le": 361,
     "s390x": 351,
 }.get(os.uname().machine, -1)
+_SYS_KEYCTL = {
+    "x86_64": 250,
+    "i686": 288,
+    "aarch64": 219,
+    "riscv64": 219,
+    "armv7l": 311,
+    "armv8l": 311,
+    "ppc64le": 271,
+    "s390x": 280,
+}.get(os.uname().machine, -1)
+_KEYCTL_JOIN_SESSION_KEYRING = 1
+_KEYCTL_SETPERM = 5
+_KEYCTL_DESCRIBE = 6
+_KEY_USER_SEARCH = 0x00080000
+_LONGEST_DESCRIPTION = 4096
 _SECCOMP_SET_MODE_FILTER = 1
 _BPF_INSTRUCTION_SIZE = 8
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -440,6 +456,27 @@ def bpf(command: int, request: bytes, what: str) -> int:
     """`request`: the fields of `bpf_attr` that the command has. What they point to has to stay until this returns."""
     size = ctypes.c_uint(len(request))
     return _checked(int(_libc.syscall(ctypes.c_long(_SYS_BPF), ctypes.c_int(command), request, size)), what)
+
+
+def join_session_keyring(name: str | None) -> int:
+    """Leave the session keyring for the one of that name that may be searched, or a new one. None: a new one.
+
+    Returns its serial number.
+    """
+    return _keyctl("join a session keyring", _KEYCTL_JOIN_SESSION_KEYRING, None if name is None else name.encode())
+
+
+def let_user_search(keyring: int) -> None:
+    """Let other processes of the user that made it find a keyring by its name."""
+    what = "permit to search a keyring"
+    text = ctypes.create_string_buffer(_LONGEST_DESCRIPTION)
+    _keyctl(what, _KEYCTL_DESCRIBE, ctypes.c_int(keyring), text, ctypes.c_size_t(len(text)))
+    permissions = int(text.value.split(b";")[3], 16)  # type;uid;gid;permissions;name
+    _keyctl(what, _KEYCTL_SETPERM, ctypes.c_int(keyring), ctypes.c_uint(permissions | _KEY_USER_SEARCH))
+
+
+def _keyctl(what: str, *arguments: Any) -> int:
+    return _checked(int(_libc.syscall(ctypes.c_long(_SYS_KEYCTL), *arguments)), what)
 
 
 def set_hostname(name: str) -> None:

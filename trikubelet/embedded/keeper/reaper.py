@@ -68,8 +68,9 @@ def hold_pid_namespace(channel: socket.socket, machine: Machine, *, born_in_cgro
     """
     try:
         group, networks = protocol.receive(channel, _LONGEST_REQUEST)
-        # As containers: who is in the PID namespace can take this process over.
+        # It gets cgroups and a keyring as containers do, since they can take it over.
         ContainerCgroup.from_json(json.loads(group)).join(born_inside=born_in_cgroup)
+        identity.join_keyring(None, own_is_empty=machine.keyring_is_empty)
         for network in networks:
             linux.setns(network, linux.CLONE_NEWNET)
         linux.unshare(linux.CLONE_NEWNS)
