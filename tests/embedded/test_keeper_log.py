@@ -22,13 +22,25 @@ print("it has served on")
 """
 
 
-def run(stderr: Path) -> subprocess.CompletedProcess[bytes]:
+NO_MORE_FILES = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+"""
+
+
+def run(stderr: Path, *, before: str = "") -> subprocess.CompletedProcess[bytes]:
+    code = LOOP.replace("loop.run()", f"{before}\nloop.run()")
     with stderr.open("wb") as file:
-        return subprocess.run([sys.executable, "-c", LOOP], stdout=subprocess.PIPE, stderr=file, check=True)
+        return subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=file, check=True)
 
 
 def test_a_full_disk_ends_no_keeper() -> None:
     assert run(Path("/dev/full")).stdout == b"it has served on\n"
+
+
+def test_a_fault_when_no_file_can_be_opened_ends_no_keeper(tmp_path: Path) -> None:
+    assert run(tmp_path / "keeper.log", before=NO_MORE_FILES).stdout == b"it has served on\n"
+    assert (tmp_path / "keeper.log").read_text() == "about to fail\nOSError: nothing goes here\n"
 
 
 def test_a_fault_is_told_where_there_is_room(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ class KeeperClient:
         """Ask for something that has no answer. A keeper that is not there, or does not read, is not asked."""
         with trio.move_on_after(TOLD_WITHIN):
             if self._available and self._channel is not None:
-                with contextlib.suppress(OSError, trio.ClosedResourceError):
+                with contextlib.suppress(OSError, trio.ClosedResourceError, KeeperError):
                     await self._send(self._channel, {"op": operation, **fields}, [])
 
     async def shutdown(self) -> bool:
@@ -360,7 +360,10 @@ class KeeperClient:
         return answer
 
     async def _send(self, channel: trio.socket.SocketType, message: dict[str, Any], descriptors: list[int]) -> None:
-        payload, carrier = protocol.encode(message)
+        try:
+            payload, carrier = protocol.encode(message)
+        except OSError as error:
+            raise KeeperError(str(message["op"]), "internal", f"request: {error.strerror or error}") from None
         try:
             attached = descriptors if carrier is None else [*descriptors, carrier]
             async with self._sending:
@@ -373,7 +376,7 @@ class KeeperClient:
         """Hand out answers and events until the keeper's end is closed; calls that wait for an answer fail then."""
         while True:
             try:
-                payload, control, _, _ = await channel.recvmsg(
+                payload, control, flags, _ = await channel.recvmsg(
                     protocol.LARGEST_DATAGRAM, protocol.CONTROL_SPACE, socket.MSG_CMSG_CLOEXEC
                 )
             except (OSError, trio.ClosedResourceError):
@@ -381,19 +384,26 @@ class KeeperClient:
             if not payload:
                 break
             descriptors = protocol.passed_descriptors(control)
+            if flags & socket.MSG_CTRUNC:
+                protocol.close(descriptors)
+                descriptors = []
             try:
                 message = protocol.decode(payload, descriptors)
             except protocol.ProtocolError as error:
-                log.error("the container keeper does not keep to the protocol", error=str(error))
-                _close(descriptors)
+                why = protocol.too_many_open_files() if flags & socket.MSG_CTRUNC else error
+                log.error("cannot read a message of the container keeper", error=str(why))
+                protocol.close(descriptors)
                 break
+            if flags & socket.MSG_CTRUNC:
+                why = f"answer: {protocol.too_many_open_files().strerror}"
+                message["error"] = {"kind": "internal", "message": why}
             if "event" in message:
                 self._on_event(message)
             elif (pending := self._pending.get(message["id"])) is not None:
                 pending.answer, pending.descriptors = message, descriptors
                 pending.done.set()
             else:
-                _close(descriptors)  # the call was cancelled
+                protocol.close(descriptors)  # the call was cancelled
         if not self._ended:
             log.warning("the container keeper is gone", root=str(self._root))
         self._channel = None
@@ -413,10 +423,13 @@ class KeeperClient:
         )
 
     async def _connect(self) -> trio.socket.SocketType | None:
-        """A connection to the keeper that lives, or None if there is none."""
+        """A connection to the keeper that lives, or None if there is none. Raises KeeperStartError."""
         if not self._keeper_lives():
             return None
-        channel = trio.socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            channel = trio.socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise KeeperStartError(self._root, f"socket: {error.strerror}") from None
         try:
             with socket_address(str(self._root / protocol.SOCKET_NAME)) as address:
                 await channel.connect(address)
@@ -471,11 +484,6 @@ class KeeperClient:
 def _is_used(listing: dict[str, Any]) -> bool:
     """Whether a keeper holds anything that would be lost with it, by its answer to `list`."""
     return bool(listing["sandboxes"]) or any(container["exit"] is None for container in listing["containers"])
-
-
-def _close(descriptors: Sequence[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)
 
 
 def _open_process(pid: int) -> int:

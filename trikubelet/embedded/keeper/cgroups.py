@@ -118,15 +118,16 @@ class ContainerCgroup:
         return group
 
     def processes(self) -> list[int]:
-        """Pids of everything inside, in sub-groups too."""
+        """Pids of everything inside, in sub-groups too. Raises OSError when this process can open no more files."""
         folders = [self.unified] if self.unified else list(set(self.controllers.values()))[:1]
         found: list[int] = []
         for folder in folders:
             for group, _, _ in bottom_up(folder):
                 try:
                     found += [int(line) for line in _read("cgroup.procs", folder=group).split()]
-                except OSError:
-                    continue
+                except OSError as error:
+                    if error.errno == errno.EMFILE:
+                        raise
         return found
 
     def can_kill(self) -> bool:
@@ -226,17 +227,25 @@ class ContainerCgroup:
             os.close(descriptor)
 
     def remove(self) -> bool:
-        """Delete the groups. False while a dying process still keeps one."""
+        """Delete the groups. False while a dying process keeps one, or while this process can open no more files."""
         gone = True
         for folder in {*self.controllers.values(), *([self.unified] if self.unified else [])}:
-            for _, parent, name in bottom_up(folder):
-                try:
-                    os.rmdir(name, dir_fd=parent)
-                except FileNotFoundError:
-                    continue
-                except OSError:
-                    gone = False
+            try:
+                for _, parent, name in bottom_up(folder):
+                    gone = _remove_group(name, parent) and gone
+            except OSError:
+                gone = False
         return gone
+
+
+def _remove_group(name: str, parent: int) -> bool:
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _kill(pid: int) -> None:

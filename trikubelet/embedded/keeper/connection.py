@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections import deque
 
@@ -11,7 +10,7 @@ from trikubelet.embedded.keeper.log import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from trikubelet.embedded.keeper.event_loop import EventLoop
     from trikubelet.embedded.keeper.protocol import Message
@@ -49,9 +48,16 @@ class Connection:
     def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
         """Send now or when the other side has read; one that stops reading for good is cut off."""
         if self.closed:
-            _close(descriptors)
+            protocol.close(descriptors)
             return
-        payload, carrier = protocol.encode(message)
+        try:
+            payload, carrier = protocol.encode(message)
+        except OSError as error:
+            protocol.close(descriptors)
+            if "id" not in message:
+                raise
+            self.fail(message["id"], "internal", f"answer: {error.strerror or error}")
+            return
         self._waiting.append((payload, [*descriptors, *([] if carrier is None else [carrier])]))
         if len(self._waiting) > _MOST_WAITING:
             log("an agent does not read its messages: connection closed")
@@ -64,7 +70,7 @@ class Connection:
             return
         self.closed = True
         for _, descriptors in self._waiting:
-            _close(descriptors)
+            protocol.close(descriptors)
         self._waiting.clear()
         self._loop.forget(self._channel.fileno())
         self._channel.close()
@@ -88,23 +94,26 @@ class Connection:
                 self.close()
                 return
             self._waiting.popleft()
-            _close(descriptors)
+            protocol.close(descriptors)
         self._loop.watch(self._channel.fileno(), self._ready)
 
     def _receive(self) -> None:
         try:
-            payload, control, _, _ = self._channel.recvmsg(
+            payload, control, flags, _ = self._channel.recvmsg(
                 protocol.LARGEST_DATAGRAM, protocol.CONTROL_SPACE, socket.MSG_CMSG_CLOEXEC
             )
         except BlockingIOError:
             return
         except OSError:
-            payload, control = b"", []
+            payload, control, flags = b"", [], 0
         if not payload:
             self.close()
             return
         descriptors = protocol.passed_descriptors(control)
         try:
+            if flags & socket.MSG_CTRUNC:
+                self._refuse(payload)
+                return
             message = protocol.decode(payload, descriptors)
             self._on_message(self, message, descriptors)
         except protocol.ProtocolError as error:
@@ -112,9 +121,10 @@ class Connection:
             self.close()
         finally:
             # Receivers that keep one have taken it out of the list or duplicated it.
-            _close(descriptors)
+            protocol.close(descriptors)
 
-
-def _close(descriptors: Iterable[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)
+    def _refuse(self, payload: bytes) -> None:
+        """Answer a request that came without all its descriptors. Raises ProtocolError if it was among them."""
+        why = protocol.too_many_open_files().strerror or ""
+        log(f"a request came without its descriptors: {why}")
+        self.fail(protocol.decode(payload, []).get("id"), "internal", why)

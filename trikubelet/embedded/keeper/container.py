@@ -30,7 +30,7 @@ from trikubelet.embedded.keeper.log import log
 from trikubelet.embedded.keeper.logfile import LogFile
 from trikubelet.embedded.keeper.output import Output
 from trikubelet.embedded.keeper.process import Process, exit_code
-from trikubelet.embedded.keeper.protocol import boot_id, process_start_ticks
+from trikubelet.embedded.keeper.protocol import boot_id, close, process_start_ticks
 from trikubelet.linux.trees import remove_tree
 
 TYPE_CHECKING = False
@@ -46,6 +46,7 @@ START_ERROR_CODE = 128
 _RETRY = 0.01
 _LONGEST_RETRY = 2.0
 _LOOK_AGAIN = 0.001
+_KILL_AGAIN = 0.1
 _OTHER_PROCESSES_TIMEOUT = 5.0
 
 
@@ -258,21 +259,26 @@ class Container:
 
     def _open_streams(self) -> tuple[int, int, int]:
         """The child's three descriptors; the keeper's ends are watched or kept."""
-        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        if self.spec["tty"]:
-            return null, os.dup(null), os.dup(null)
-        stdin = null
-        if self.spec["stdin"]:
-            # Held open while nobody is attached: a program that waits for input must not see its end.
-            stdin, writer = os.pipe2(os.O_CLOEXEC)
-            os.close(null)
-            self._take_input(writer, "stdin")
-        pipes = []
-        for stream in ("stdout", "stderr"):
-            reader, writer = os.pipe2(os.O_CLOEXEC)
-            self._output.add(reader, stream)
-            pipes.append(writer)
-        return stdin, pipes[0], pipes[1]
+        theirs: list[int] = []
+        try:
+            if self.spec["stdin"] and not self.spec["tty"]:
+                # Held open while nobody is attached: a program that waits for input must not see its end.
+                stdin, writer = os.pipe2(os.O_CLOEXEC)
+                theirs.append(stdin)
+                self._take_input(writer, "stdin")
+            else:
+                theirs.append(os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC))
+            for stream in ("stdout", "stderr"):
+                if self.spec["tty"]:
+                    theirs.append(os.dup(theirs[0]))
+                    continue
+                reader, writer = os.pipe2(os.O_CLOEXEC)
+                theirs.append(writer)
+                self._output.add(reader, stream)
+        except OSError:
+            close(theirs)
+            raise
+        return theirs[0], theirs[1], theirs[2]
 
     def _take_input(self, descriptor: int, kind: str) -> None:
         # Attached clients share it, and none of them may ever wait in a write.
@@ -285,13 +291,15 @@ class Container:
         """Copy output into `outputs` (descriptors by stream, taken over by this) from now on.
 
         Returns the kind of input, and a copy of its descriptor for the caller to close; None and -1 if there is none.
+        Raises OSError, and then has taken nothing over.
         A terminal is its own output: it is handed out even without input, to be resized.
         """
-        for stream, descriptor in outputs.items():
-            self._output.followers.add(stream, descriptor)
-        if self._input_kind is None or not (with_input or self._input_kind == "terminal"):
-            return None, -1
-        return self._input_kind, os.dup(self._input)
+        kind, descriptor = None, -1
+        if self._input_kind is not None and (with_input or self._input_kind == "terminal"):
+            kind, descriptor = self._input_kind, os.dup(self._input)
+        for stream, output in outputs.items():
+            self._output.followers.add(stream, output)
+        return kind, descriptor
 
     def close_stdin(self) -> None:
         """Let go of the pipe to the container's stdin; it ends when attached clients have let go too."""
@@ -313,13 +321,10 @@ class Container:
         if "error" in message:
             self._error = message["error"]
         elif "terminal" in message:
-            terminal = descriptors.pop()
-            self._take_input(os.dup(terminal), "terminal")
-            self._output.add(terminal, "stdout")
+            self._take_input(os.dup(descriptors[0]), "terminal")
+            self._output.add(descriptors.pop(), "stdout")
         else:
             self.user = message
-        for descriptor in descriptors:
-            os.close(descriptor)
 
     def _ready(self) -> None:
         if self._error is not None or self.state is not STARTING:
@@ -341,8 +346,17 @@ class Container:
         """End everything inside, now."""
         self._record_oom_kills()
         self.process.kill()
-        if self.cgroup is not None and self.cgroup.can_kill():
+        self._kill_group()
+
+    def _kill_group(self) -> None:
+        """Again until it can be done: what the container has frozen of itself ends no other way."""
+        if self.cgroup is None or self.state is EXITED or not self.cgroup.can_kill():
+            return
+        try:
             self.cgroup.kill()
+        except OSError as error:
+            log(f"container {self.id}: cgroup kill: {error}")
+            self._environment.loop.after(_KILL_AGAIN, self._kill_group)
 
     def _record_oom_kills(self) -> None:
         if self.state is RUNNING and self.cgroup is not None:
@@ -365,12 +379,15 @@ class Container:
         A process that the kernel does not let go of holds this up for a while, not for good.
         """
         if self.cgroup is not None:
+            again = _LOOK_AGAIN
             try:
                 self.cgroup.kill()
+                left = self.with_reaper and bool(self.cgroup.processes())
             except OSError as error:
                 log(f"container {self.id}: cgroup kill: {error}")
-            if self.with_reaper and self.cgroup.processes() and time.monotonic() < deadline:
-                self._environment.loop.after(_LOOK_AGAIN, lambda: self._wait_for_the_rest(deadline))
+                left, again = self.with_reaper, _KILL_AGAIN
+            if left and time.monotonic() < deadline:
+                self._environment.loop.after(again, lambda: self._wait_for_the_rest(deadline))
                 return
         self._finish()
 

@@ -72,10 +72,18 @@ class Execution:
         spec = {**self._container.spec, "argv": argv, "tty": tty}
         if tty:
             spec["env"] = [*spec["env"], "TERM=xterm"]
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._fork(name, spec, {**dict.fromkeys(("stdin", "stdout", "stderr"), null), **streams})
+        except OSError:
+            self._remove_group(_RETRY)
+            raise
+        finally:
+            os.close(null)
+
+    def _fork(self, name: str, spec: dict[str, Any], streams: dict[str, int]) -> None:
         if self._container.cgroup is not None:
             self._group = self._container.cgroup.nested(f"exec-{name}")
-        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        streams = {**dict.fromkeys(("stdin", "stdout", "stderr"), null), **streams}
         target = self._container.process.pidfd
         context = ChildContext(
             (streams["stdin"], streams["stdout"], streams["stderr"]),
@@ -86,13 +94,7 @@ class Execution:
             # In a PID namespace of its own, the container's init inherits and takes along what stays behind.
             reaper_keeps_orphans=self._container.with_reaper,
         )
-        try:
-            self.process.spawn(spec, context, fresh=False, with_reaper=True)
-        except OSError:
-            self._remove_group(_RETRY)
-            raise
-        finally:
-            os.close(null)
+        self.process.spawn(spec, context, fresh=False, with_reaper=True)
 
     def copy_of_terminal(self) -> int | None:
         """The terminal's descriptor, to be closed by the caller; None without one.
@@ -118,8 +120,6 @@ class Execution:
     def _reported(self, message: dict[str, Any], descriptors: list[int]) -> None:
         if "terminal" in message:
             self._terminal = descriptors.pop()
-        for descriptor in descriptors:
-            os.close(descriptor)
         self._error = message.get("error", self._error)
 
     def _ready(self) -> None:

@@ -175,17 +175,19 @@ class Forker:
         """Have as many as there should be."""
         if not 0 < len(self._templates) < _TEMPLATES:
             return
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            pid, pidfd = self.fork("template", theirs)
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                try:
+                    pid, pidfd = self.fork("template", theirs)
+                except OSError:
+                    ours.close()
+                    raise
             os.close(pidfd)
             self._add(_Template(pid, ours))
         except OSError as error:
-            ours.close()
             log(f"no second process to fork from: {error}")
             self._loop.after(_RETRY, self._fill)
-        finally:
-            theirs.close()
 
     def _lose(self, one: _Template) -> None:
         if one not in self._templates:

@@ -1,11 +1,13 @@
 """What the keeper has to say goes to its stderr, which is `keeper.log`.
 
-A disk that has no room for it must not end the keeper, and every container with it: what cannot be written is lost.
+Neither a disk without room for it nor the limit of open files may end the keeper, and every container with it: what
+cannot be written is lost.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
 
 def log(text: str) -> None:
@@ -16,7 +18,12 @@ def log(text: str) -> None:
 
 
 def log_exception() -> None:
-    """The one that is being handled."""
-    import traceback  # seldom needed, and a tenth of what each fork of this process would have to copy
+    """Log the exception that is being handled."""
+    error = sys.exception()
+    try:
+        import traceback  # seldom needed, and a tenth of what each fork of this process would have to copy
 
-    log(traceback.format_exc().rstrip())
+        text = traceback.format_exc().rstrip()
+    except OSError:  # this process can open no file more
+        text = f"{type(error).__name__}: {error}"
+    log(text)

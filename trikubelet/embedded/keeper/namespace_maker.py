@@ -218,11 +218,17 @@ def _namespaces(names: list[str], hostname: str, sysctls: dict[str, str], folder
         _bring_loopback_up()
     for name, value in sysctls.items():
         write_file("/proc/sys/" + name.replace(".", "/"), value)
-    made = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in names]
-    if "net" in names:
-        made.append(open_socket(*NETLINK_ROUTE))
-    if "mnt" in names:
-        rootfs.enter_new_root(folder, "tmpfs", rootfs.QUIET, _SHARED_MEMORY_OPTIONS)
+    made: list[int] = []
+    try:
+        for name in names:
+            made.append(os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
+        if "net" in names:
+            made.append(open_socket(*NETLINK_ROUTE))
+        if "mnt" in names:
+            rootfs.enter_new_root(folder, "tmpfs", rootfs.QUIET, _SHARED_MEMORY_OPTIONS)
+    except OSError:
+        protocol.close(made)
+        raise
     return made
 
 

@@ -14,6 +14,7 @@ import struct
 
 from trikubelet.embedded.keeper import context as contexts
 from trikubelet.embedded.keeper.child import START
+from trikubelet.embedded.keeper.protocol import close, too_many_open_files
 from trikubelet.embedded.keeper.reaper import STATUS
 from trikubelet.embedded.keeper.reports import LONGEST_REASON, PID_SIZE, read_report, read_sibling, read_status
 
@@ -37,7 +38,8 @@ _CONTROL_SPACE = 256
 class Process:
     """One forked process and, behind a reaper, the command that it started.
 
-    `on_born()` when the forked process is known; `on_report(message, descriptors)` for each message on the way;
+    `on_born()` when the forked process is known; `on_report(message, descriptors)` for each message on the way, which
+    takes the descriptors that it keeps out of the list (if it raises OSError the process is given up);
     `on_ready()` when the exec worked or the process is gone without a word; `on_end(status)` once, with the command's
     wait status; `on_gone()` once, when nothing is left of it (with a reaper that keeps orphans: of its descendants
     either). One that cannot be forked reports an error, is ready, ends and is gone.
@@ -85,16 +87,17 @@ class Process:
 
         One that is expected is told the rest later, by `tell`.
         """
-        self._report, report = _pair(with_credentials=True)
-        theirs = [report]
-        if with_reaper:
-            self._status, status = _pair()
-            theirs.append(status)
-            context.status_channel = status.fileno()
-        if context.pid_namespace is not None:
-            context.birth = self._birth = os.memfd_create("trikubelet-birth", os.MFD_CLOEXEC)
-            os.ftruncate(self._birth, PID_SIZE + LONGEST_REASON)
+        theirs: list[socket.socket] = []
         try:
+            self._report, report = _pair(with_credentials=True)
+            theirs.append(report)
+            if with_reaper:
+                self._status, status = _pair()
+                theirs.append(status)
+                context.status_channel = status.fileno()
+            if context.pid_namespace is not None:
+                context.birth = self._birth = os.memfd_create("trikubelet-birth", os.MFD_CLOEXEC)
+                os.ftruncate(self._birth, PID_SIZE + LONGEST_REASON)
             contexts.send(self._report, spec, context)
             oom_score = None if context.is_expected else spec["oom_score_adj"] or 0
             self._forker.start(
@@ -124,9 +127,7 @@ class Process:
         if self.child == self._between == 0:
             self._not_born(why)
             return
-        self._on_report({"error": why}, [])
-        self._report_finished()
-        self.kill()
+        self._fail(why)
 
     # -- its birth ------------------------------------------------------------------------------------------------
 
@@ -244,7 +245,7 @@ class Process:
         """Take one message. False when none is waiting."""
         assert self._report is not None
         try:
-            data, control, _, _ = self._report.recvmsg(64 * 1024, _CONTROL_SPACE, socket.MSG_CMSG_CLOEXEC)
+            data, control, flags, _ = self._report.recvmsg(64 * 1024, _CONTROL_SPACE, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return False
         except ConnectionResetError:
@@ -254,15 +255,25 @@ class Process:
             return True
         descriptors, sender = _unpack(control)
         self._has_command = self._has_command or sender not in (0, self.child)
-        if self.pidfd < 0 and sender > 0 and not self._ended:
-            self._know_command(sender)
-        message = read_report(data, len(descriptors))
-        if message is None:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        else:
-            self._on_report(message, descriptors)
+        try:
+            if flags & socket.MSG_CTRUNC:
+                raise too_many_open_files()
+            if self.pidfd < 0 and sender > 0 and not self._ended:
+                self._know_command(sender)
+            message = read_report(data, len(descriptors))
+            if message is not None:
+                self._on_report(message, descriptors)
+        except OSError as error:
+            self._fail(str(error))
+        finally:
+            close(descriptors)
         return True
+
+    def _fail(self, why: str) -> None:
+        """Give it up on its way, and tell so before it has ended."""
+        self._on_report({"error": why}, [])
+        self._report_finished()
+        self.kill()
 
     def _report_finished(self) -> None:
         assert self._report is not None

@@ -19,6 +19,7 @@ names those that the keeper has. A version is given up only when no keeper of th
 from __future__ import annotations
 
 import array
+import errno
 import functools
 import json
 import os
@@ -26,6 +27,7 @@ import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any, TypeAlias
 
     Message: TypeAlias = dict[str, Any]
@@ -58,13 +60,20 @@ def agreed(oldest: int, newest: int) -> int | None:
 
 
 def encode(message: Message) -> tuple[bytes, int | None]:
-    """The datagram, and the descriptor that must be attached last (the caller closes it after sending)."""
+    """The datagram, and the descriptor that must be attached last (the caller closes it after sending).
+
+    Raises OSError, with nothing left behind.
+    """
     payload = json.dumps(message, separators=(",", ":")).encode()
     if len(payload) <= _INLINE_LIMIT:
         return payload, None
     descriptor = os.memfd_create("trikubelet-message", os.MFD_CLOEXEC)
-    with os.fdopen(os.dup(descriptor), "wb") as file:
-        file.write(payload)
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(payload)
+    except OSError:
+        os.close(descriptor)
+        raise
     return _IN_MEMFD, descriptor
 
 
@@ -102,9 +111,26 @@ def passed_descriptors(control: list[tuple[int, int, bytes]]) -> list[int]:
 
 
 def receive(channel: socket.socket, largest: int) -> tuple[bytes, list[int]]:
-    """A datagram and its descriptors, close-on-exec: `socket.recv_fds` of Python 3.11 passes over its flags."""
-    payload, control, _, _ = channel.recvmsg(largest, _MUCH_CONTROL_SPACE, socket.MSG_CMSG_CLOEXEC)
-    return payload, passed_descriptors(control)
+    """A datagram and its descriptors, close-on-exec: `socket.recv_fds` of Python 3.11 passes over its flags.
+
+    Raises OSError, also when descriptors are missing; the others are closed then.
+    """
+    payload, control, flags, _ = channel.recvmsg(largest, _MUCH_CONTROL_SPACE, socket.MSG_CMSG_CLOEXEC)
+    descriptors = passed_descriptors(control)
+    if flags & socket.MSG_CTRUNC:
+        close(descriptors)
+        raise too_many_open_files()
+    return payload, descriptors
+
+
+def too_many_open_files() -> OSError:
+    """The error of a process that was sent descriptors (MSG_CTRUNC says so) and could not take all of them."""
+    return OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 _MUCH_CONTROL_SPACE = socket.CMSG_SPACE(32 * array.array("i").itemsize)

@@ -154,9 +154,15 @@ class Sandbox:
         with ours, theirs:
             socket.send_fds(ours, [json.dumps(argv).encode()], [self.network, output])
             pid, process = self._environment.forker.fork("network helper", theirs)
+        try:
+            copy = os.dup(process)
+        except OSError:
+            os.close(process)
+            self._environment.forker.end(pid)
+            raise
         self._helpers[process] = pid
         self._environment.loop.watch(process, lambda _events: self._helper_ended(process, on_lost))
-        return os.dup(process)
+        return copy
 
     def _helper_ended(self, process: int, on_lost: Callable[[], None]) -> None:
         if self._reap_helper(process) and self.network is not None:

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 _LOOK_AT_ROOT_EVERY = 2.0
 _IDLE_LIMIT = 60.0
+_ACCEPT_AGAIN = 0.2
+"""Seconds until a connection is looked for again that could not be accepted."""
 _CREATED_FOR = 10.0
 """Seconds for which a container that is not started keeps a process ready; its start takes longer then."""
 MOST_EXPECTED = 16
@@ -122,7 +124,12 @@ class Server:
     def _accept(self, _events: int) -> None:
         try:
             channel, _ = self._listener.accept()
-        except OSError:
+        except BlockingIOError:
+            return
+        except OSError as error:
+            log(f"an agent waits for its connection: {error.strerror or error}")
+            self._loop.forget(self._listener.fileno())
+            self._loop.after(_ACCEPT_AGAIN, lambda: self._loop.watch(self._listener.fileno(), self._accept))
             return
         self._connections.add(
             Connection(self._loop, channel, on_message=self._handle, on_closed=self._connection_closed)
@@ -384,11 +391,16 @@ class Server:
             raise RequestError("invalid", "a terminal takes no other streams")
 
         def started(error: str | None) -> None:
-            if error is None:
-                terminal = execution.copy_of_terminal()
-                connection.reply(request, {}, () if terminal is None else (terminal,))
-            else:
+            if error is not None:
                 connection.fail(request, "start", error)
+                return
+            try:
+                terminal = execution.copy_of_terminal()
+            except OSError as failure:
+                connection.fail(request, "start", str(failure))
+                execution.kill()
+                return
+            connection.reply(request, {}, () if terminal is None else (terminal,))
 
         def ended(code: int) -> None:
             connection.send({"event": "exec_ended", "exec": name, "exit_code": code})
@@ -417,9 +429,9 @@ class Server:
 
     def _attach(self, connection: Connection, message: Message, descriptors: list[int]) -> None:
         container = self._running(message["container"])
-        streams = _by_stream(message["streams"], descriptors)
-        outputs = {stream: os.dup(descriptor) for stream, descriptor in streams.items()}
+        outputs = _by_stream(message["streams"], descriptors)
         kind, descriptor = container.attach(outputs, with_input=message["stdin"])
+        descriptors.clear()
         connection.reply(message["id"], {"input": kind}, () if kind is None else (descriptor,))
 
     def _close_stdin(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
