@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from grpclib import GRPCError
+from grpclib import GRPCError, Status
 
 from tests.embedded.remote import TTY, executing
 from tests.embedded.runtime_node import descriptors, wait_for_descriptors
@@ -85,7 +85,7 @@ async def execute_on_terminal(node: Node, container: str) -> None:
     async with executing(node, container, ["echo", "out"], TTY) as client:
         pass
     if TOLD in str(client.result).lower():
-        raise GRPCError(13, str(client.result))
+        raise GRPCError(Status.INTERNAL, str(client.result))
     assert client.out == b"out\r\n"
 
 

@@ -384,19 +384,18 @@ class KeeperClient:
             if not payload:
                 break
             descriptors = protocol.passed_descriptors(control)
-            if flags & socket.MSG_CTRUNC:
+            lost = protocol.too_many_open_files().strerror if flags & socket.MSG_CTRUNC else None
+            if lost is not None:
                 protocol.close(descriptors)
                 descriptors = []
             try:
                 message = protocol.decode(payload, descriptors)
             except protocol.ProtocolError as error:
-                why = protocol.too_many_open_files() if flags & socket.MSG_CTRUNC else error
-                log.error("cannot read a message of the container keeper", error=str(why))
+                log.error("cannot read a message of the container keeper", error=lost or str(error))
                 protocol.close(descriptors)
                 break
-            if flags & socket.MSG_CTRUNC:
-                why = f"answer: {protocol.too_many_open_files().strerror}"
-                message["error"] = {"kind": "internal", "message": why}
+            if lost is not None:
+                message["error"] = {"kind": "internal", "message": f"answer: {lost}"}
             if "event" in message:
                 self._on_event(message)
             elif (pending := self._pending.get(message["id"])) is not None:

@@ -1,4 +1,8 @@
-"""The same profiles compiled here and by libseccomp: both answer every call, and every value near a limit, alike."""
+"""The same profiles compiled here and by libseccomp: both answer every call, and every value near a limit, alike.
+
+But for arguments that the kernel takes as an `int`: libseccomp compares bits of them that the kernel drops, so it is
+asked about what the kernel sees.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,8 @@ from tests.embedded.seccomp.interpreter import program_of, run
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.seccomp.bpf import ENOSYS, assemble
 from trikubelet.embedded.seccomp.filters import _runtime_default_text
-from trikubelet.embedded.seccomp.profile import ALLOW, ERRNO, LOG, TRACE, Profile, Situation, parse_profile
-from trikubelet.embedded.seccomp.syscalls import ABIS_OF_MACHINE, MULTIPLEXED, X32, X86, Abi
+from trikubelet.embedded.seccomp.profile import ALLOW, ERRNO, LOG, TRACE, Condition, Profile, Situation, parse_profile
+from trikubelet.embedded.seccomp.syscalls import ABIS_OF_MACHINE, MULTIPLEXED, X32, X86, Abi, int_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,14 +50,15 @@ def test_both_know_the_same_numbers() -> None:
 
 def assert_same(profile: Profile) -> None:
     """Every number of every ABI, with every argument that the profile looks at below, at and above each limit."""
-    ours, theirs = program_of(assemble(profile)), program_of(libseccomp.compiled(profile))
+    ours, theirs = program_of(assemble(profile)), program_of(libseccomp.compiled(with_ints(profile)))
     for abi in profile.abis:
         largest = max((libseccomp.number(abi, name) for rule in profile.rules for name in rule.names), default=0)
         stubbed = largest > 0 and profile.default & 0xFFFF0000 not in (ALLOW, LOG, TRACE)
         limits = limits_by_number(profile, abi)
+        names = {number: name for name, number in abi.numbers.items()}
         for number in numbers_to_try(abi):
             for arguments in combinations(limits.get(number, {})):
-                expected = run(theirs, abi.audit, number, arguments)
+                expected = run(theirs, abi.audit, number, seen(names.get(number, ""), arguments))
                 if stubbed and number > largest:
                     expected = ERRNO | ENOSYS
                 found = run(ours, abi.audit, number, arguments)
@@ -61,6 +66,34 @@ def assert_same(profile: Profile) -> None:
     for audit in (0, 0xC0000015, 0x40000003, 0xC000003E, 0x40000028, 0xC00000B7):
         if audit not in {abi.audit for abi in profile.abis}:
             assert run(ours, audit, 1) == run(theirs, audit, 1)
+
+
+def seen(name: str, arguments: tuple[int, ...]) -> list[int]:
+    """What the kernel looks at."""
+    ints = int_arguments().get(name, frozenset())
+    return [value & 0xFFFFFFFF if index in ints else value for index, value in enumerate(arguments)]
+
+
+def with_ints(profile: Profile) -> Profile:
+    """The profile with negative values of 32 bits where the argument has no more."""
+    return attrs.evolve(
+        profile,
+        rules=tuple(
+            attrs.evolve(rule, names=(name,), conditions=tuple(with_int(name, one) for one in rule.conditions))
+            for rule in profile.rules
+            for name in rule.names
+        ),
+    )
+
+
+def with_int(name: str, condition: Condition) -> Condition:
+    if condition.index not in int_arguments().get(name, frozenset()):
+        return condition
+    values = condition.value, condition.value_two
+    value, value_two = (value & 0xFFFFFFFF if value >= (1 << 64) - (1 << 31) else value for value in values)
+    if condition.operator == "MASKED_EQ" and condition.value >> 32 == 0xFFFFFFFF:
+        value = condition.value & 0xFFFFFFFF if value_two != condition.value_two else condition.value
+    return attrs.evolve(condition, value=value, value_two=value_two)
 
 
 def numbers_to_try(abi: Abi) -> Iterator[int]:
@@ -140,7 +173,7 @@ def test_each_comparison_with_each_kind_of_value(operator: str, value: int) -> N
 @pytest.mark.parametrize("rest", [0, 1, 0x7E020000, 0x1_0000_0001])
 def test_masks(mask: int, rest: int) -> None:
     one = {"index": 0, "value": mask, "valueTwo": rest, "op": "SCMP_CMP_MASKED_EQ"}
-    rules = [{"names": ["clone"], "action": "SCMP_ACT_ALLOW", "args": [one]}]
+    rules = [{"names": ["clone", "personality"], "action": "SCMP_ACT_ALLOW", "args": [one]}]
     assert_same(read({"defaultAction": "SCMP_ACT_ERRNO", "architectures": X86_ABIS, "syscalls": rules}))
 
 

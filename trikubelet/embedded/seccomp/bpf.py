@@ -5,6 +5,9 @@
            ├─ a range: one answer
            └─ a call with conditions: compared one after the other, 32 bits at a time
 
+Of an argument that the kernel takes as an `int` only the low 32 bits are compared, as the kernel drops the others: else
+`socket(1 << 32 | 40)` would pass where `socket(40)` is refused. libseccomp compares all 64.
+
 What rules say of one call is read as libseccomp does: one without conditions replaces all others of that call, and
 rules whose answer is the default are left out. Of several with conditions the first that holds counts.
 
@@ -21,7 +24,7 @@ import struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from trikubelet.embedded.seccomp.profile import ALLOW, ERRNO, KILL_THREAD, LOG, TRACE, Condition, Profile, ProfileError
-from trikubelet.embedded.seccomp.syscalls import MULTIPLEXED, X32, X86, X86_64, Abi
+from trikubelet.embedded.seccomp.syscalls import MULTIPLEXED, X32, X86, X86_64, Abi, int_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,8 +157,26 @@ def calls_of(profile: Profile, abi: Abi) -> dict[int, _Rules]:
                 others = tuple(condition for condition in conditions if condition.index)
                 _add_rule(calls, numbers[carrier], (Condition(0, "EQ", number), *others), rule.action)
             if name in numbers:
-                _add_rule(calls, numbers[name], conditions, rule.action)
+                narrowed = _narrowed(name, conditions) if abi.wide else conditions
+                if narrowed is not None:
+                    _add_rule(calls, numbers[name], narrowed, rule.action)
     return calls
+
+
+def _narrowed(name: str, conditions: tuple[Condition, ...]) -> tuple[Condition, ...] | None:
+    """Conditions on what the kernel sees of a call's arguments; None if one of them can never hold."""
+    narrow = int_arguments().get(name, frozenset())
+    left: list[Condition] = []
+    for condition in conditions:
+        if condition.index not in narrow:
+            left.append(condition)
+            continue
+        seen = condition.of_int()
+        if seen is False:
+            return None
+        if seen is not True:
+            left.append(seen)
+    return tuple(left)
 
 
 def _add_rule(calls: dict[int, _Rules], number: int, conditions: tuple[Condition, ...], action: int) -> None:
@@ -203,6 +224,7 @@ def _decide(program: _Program, rules: _Rules, default: int, *, wide: bool) -> in
 
 def _compare(program: _Program, condition: Condition, yes: int, no: int, *, wide: bool) -> int:
     """Jump to `yes` if it holds, else to `no`. Where arguments have 32 bits, only those are looked at."""
+    wide = wide and not condition.is_int
     operator, value, bits = condition.operator, condition.value, _ALL_BITS
     if operator in ("NE", "LT", "LE"):
         operator = {"NE": "EQ", "LT": "GE", "LE": "GT"}[operator]

@@ -13,6 +13,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from trikubelet.embedded.seccomp.syscalls import ABIS_OF_MACHINE, Abi
 from trikubelet.formats.values import frozen
 
@@ -65,10 +67,17 @@ _ARCH_MAP_KEYS: Final = frozenset({"architecture", "subArchitectures"})
 _MOST_ARGUMENTS: Final = 6
 _LARGEST_ERRNO: Final = 4095
 _LARGEST_VALUE: Final = 2**64 - 1
+_LARGEST_INT: Final = 2**32 - 1
+_SMALLEST_NEGATIVE: Final = 2**64 - 2**31
 
 
 class ProfileError(Exception):
     """A profile that cannot be read or carried out. The text says where in it and why."""
+
+
+def _as_int(value: int) -> int:
+    """Without the sign's extension to 64 bits."""
+    return value & _LARGEST_INT if value >= _SMALLEST_NEGATIVE else value
 
 
 @frozen
@@ -79,6 +88,23 @@ class Condition:
     operator: str
     value: int
     value_two: int = 0
+    is_int: bool = False
+    """Whether the values have 32 bits, and no more of the argument is compared."""
+
+    def of_int(self) -> Condition | bool:
+        """The same of an argument that the kernel takes as an `int`, or whether it holds for each of those.
+
+        A negative value may be written with 32 or 64 bits. No `int` has any other value that is larger than 32 bits.
+        """
+        if self.operator == "MASKED_EQ":
+            mask, rest = self.value & _LARGEST_INT, _as_int(self.value & self.value_two)
+            if rest > _LARGEST_INT or not mask:
+                return rest <= _LARGEST_INT
+            return attrs.evolve(self, value=mask, value_two=rest, is_int=True)
+        value = _as_int(self.value)
+        if value > _LARGEST_INT:
+            return self.operator in ("NE", "LT", "LE")
+        return attrs.evolve(self, value=value, is_int=True)
 
 
 @frozen

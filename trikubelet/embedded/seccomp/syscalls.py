@@ -1,4 +1,5 @@
-"""System call numbers of the ABIs that a filter can meet on a machine, and how the kernel tells them apart."""
+"""System call numbers of the ABIs that a filter can meet on a machine, how the kernel tells them apart, and which
+arguments have 32 bits."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TABLE: Final = Path(__file__).with_name("syscalls.csv")
+_INT_ARGUMENTS: Final = Path(__file__).with_name("int_arguments.csv")
 
 
 @frozen
@@ -68,3 +70,10 @@ MULTIPLEXED: Final[Mapping[str, tuple[str, int]]] = {
 def _numbers(column: str, base: int) -> Mapping[str, int]:
     with _TABLE.open(encoding="ascii", newline="") as file:
         return {row["name"]: int(row[column]) + base for row in csv.DictReader(file) if row[column]}
+
+
+@functools.cache
+def int_arguments() -> Mapping[str, frozenset[int]]:
+    """Indexes of the arguments that have 32 bits on every machine, by system call: the kernel drops the others."""
+    with _INT_ARGUMENTS.open(encoding="ascii", newline="") as file:
+        return {row["name"]: frozenset(map(int, row["arguments"].split())) for row in csv.DictReader(file)}
