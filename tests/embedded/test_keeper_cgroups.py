@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.cgroup_folders import cgroups_with
 from trikubelet.embedded.keeper import cgroups
-from trikubelet.embedded.keeper.cgroups import ContainerCgroup
+from trikubelet.embedded.keeper.cgroups import Cgroups, ContainerCgroup
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
@@ -64,6 +65,66 @@ def test_v1_writes_a_period_that_the_old_quota_exceeds_after_the_new_one(
     assert written == ["cpu.cfs_quota_us", "cpuset.cpus", "cpu.cfs_period_us"]
     with pytest.raises(OSError, match="Invalid argument"):
         group.update({"cpu_period": 100_000, "cpu_quota": 90_000})
+
+
+OWN_GROUPS = {
+    "net_cls": "/",
+    "net_prio": "/",
+    "perf_event": "/agent",
+    "name=systemd": "/agent",
+    "name=mine": "/",
+    "": "/",
+}
+
+
+def cgroups_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Cgroups:
+    """Those of a machine that has hierarchies without limits alone, mounted in folders."""
+    mounted = {
+        "net": {"rw", "net_cls", "net_prio"},
+        "perf_event": {"rw", "perf_event"},
+        "systemd": {"rw", "xattr", "name=systemd"},
+        "mine": {"rw", "name=mine"},
+        "elsewhere/perf_event": {"rw", "perf_event"},
+    }
+    mounts = [("cgroup", str(folder / name), "/", options) for name, options in mounted.items()]
+    monkeypatch.setattr(cgroups, "_cgroup_mounts", lambda: mounts)
+    monkeypatch.setattr(cgroups, "_own_groups", lambda: OWN_GROUPS)
+    return Cgroups("runtime")
+
+
+def folders(top: Path, name: str) -> list[str]:
+    return sorted(str(path.parent.relative_to(top)) for path in top.rglob(name))
+
+
+def test_a_container_gets_a_group_in_every_hierarchy_of_v1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cgroups_of(tmp_path, monkeypatch)
+    assert (made.usable, made.limits, made.problems) == (True, [], [])
+    (tmp_path / "net" / "kubepods" / "pod").mkdir(parents=True)
+    group = made.create("c1", "/kubepods/pod", {}, privileged=False, devices=[])
+    below_runtime = ["mine/runtime", "perf_event/agent/runtime", "systemd/runtime"]
+    assert folders(tmp_path, "c1") == [below_runtime[0], "net/kubepods/pod", *below_runtime[1:]]
+    assert group.views == {}
+    assert group.remove()
+    assert folders(tmp_path, "c1") == []
+    made.remove()
+    assert folders(tmp_path, "runtime") == []
+
+
+def test_what_cannot_be_made_as_a_whole_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cgroups_of(tmp_path, monkeypatch)
+    made._others["last"] = str(tmp_path / "file" / "runtime")
+    made._mounts["last"] = str(tmp_path / "file")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        made.create("c1", "", {}, privileged=False, devices=[])
+    assert folders(tmp_path, "c1") == []
+
+
+def test_a_hierarchy_that_is_mounted_nowhere_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OWN_GROUPS, "freezer", "/")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    expected = "cgroup freezer: not mounted here, so containers have no groups of their own"
+    assert cgroups_of(tmp_path, monkeypatch).problems == [expected]
 
 
 @pytest.mark.root
