@@ -56,14 +56,14 @@ class Runtime:
         return self._pods[-1], config
 
     async def create(self, pod: tuple[str, v1.PodSandboxConfig], script: str, **fields: Any) -> str:
-        """A container that runs a shell script."""
+        """A container that runs a shell script, in `TEST_IMAGE` or in `image`."""
         self._count += 1
         name = fields.pop("name", f"c{self._count}")
         security = fields.pop("security", v1.LinuxContainerSecurityContext())
         security.namespace_options = fields.pop("options", pod[1].linux.security_context.namespace_options)
         config = v1.ContainerConfig(
             metadata=v1.ContainerMetadata(name=name),
-            image=v1.ImageSpec(image=TEST_IMAGE),
+            image=v1.ImageSpec(image=fields.pop("image", TEST_IMAGE)),
             command=["sh", "-c", script],
             log_path=f"{name}.log",
             linux=v1.LinuxContainerConfig(

@@ -21,7 +21,7 @@ import socket
 import stat
 import termios
 
-from trikubelet.embedded.keeper import capabilities, identity, kernel_files, landlock, linux, reaper, rootfs
+from trikubelet.embedded.keeper import capabilities, identity, kernel_files, landlock, linux, places, reaper, rootfs
 from trikubelet.embedded.keeper import context as contexts
 from trikubelet.embedded.keeper.cgroups import write_file
 from trikubelet.embedded.keeper.reports import LONGEST_REASON, PID_SIZE
@@ -390,7 +390,7 @@ def _restore_limits(limits: dict[int, tuple[int, int]]) -> None:
 def _working_folder(path: str, isolated: bool) -> int:
     try:
         if isolated:
-            return rootfs.open_folder(path)
+            return places.open_folder(path)
         return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise SetupError(f'working directory "{path}": {os.strerror(error.errno or 0).lower()}') from None

@@ -376,15 +376,15 @@ def set_mount_attributes(
     _checked(result, f"set mount attributes of {path or 'a mount'}")
 
 
-def open_without_magic(path: str, flags: int, mode: int = 0, *, follow: bool = True) -> int:
+def open_without_magic(path: str, flags: int, *, folder: int = AT_FDCWD, follow: bool = True) -> int:
     """Open a path that a container may have written: links of procfs that lead out of any root are refused (ELOOP).
 
-    Without `follow` all links are, in every part of the path.
+    Without `follow` all links are, in every part of the path. `folder`: a descriptor, where a relative path begins.
     """
-    how = _OpenHow(flags | os.O_CLOEXEC, mode, RESOLVE_NO_MAGICLINKS if follow else RESOLVE_NO_SYMLINKS)
+    how = _OpenHow(flags | os.O_CLOEXEC, 0, RESOLVE_NO_MAGICLINKS if follow else RESOLVE_NO_SYMLINKS)
     result = _libc.syscall(
         ctypes.c_long(_SYS_OPENAT2),
-        ctypes.c_int(AT_FDCWD),
+        ctypes.c_int(folder),
         _bytes(path),
         ctypes.byref(how),
         ctypes.c_size_t(ctypes.sizeof(how)),

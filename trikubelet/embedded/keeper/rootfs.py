@@ -48,6 +48,7 @@ import stat
 
 from trikubelet.embedded.keeper import host_files, image_volumes, linux, other_mounts, overlays
 from trikubelet.embedded.keeper.kernel_files import KernelFiles
+from trikubelet.embedded.keeper.places import attach, open_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -449,64 +450,6 @@ def make_device(device: dict[str, Any]) -> None:
         pass
     finally:
         os.close(folder)
-
-
-def attach(tree: int, target: str, *, follow: bool = True) -> None:
-    """Put a detached tree at `target` within the current root, making the mount point if it is missing."""
-    is_folder = stat.S_ISDIR(os.fstat(tree).st_mode)
-    place = open_folder(target, follow=follow) if is_folder else _open_file(target)
-    try:
-        linux.move_mount(tree, place, target)
-    finally:
-        os.close(place)
-        os.close(tree)
-
-
-def open_folder(path: str, *, follow: bool = True) -> int:
-    """A descriptor (O_PATH) of a folder within the current root; missing ones are made.
-
-    Links of the image are followed, unless `follow` says otherwise: then one anywhere in the path is an error.
-    """
-    try:
-        return linux.open_without_magic(f"/{path}", os.O_PATH | os.O_DIRECTORY, follow=follow)
-    except FileNotFoundError:
-        return _open_made_folder(path, follow=follow)
-
-
-def _open_made_folder(path: str, *, follow: bool) -> int:
-    current = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    so_far = ""
-    for part in path.split("/"):
-        if not part:
-            continue
-        so_far = f"{so_far}/{part}"
-        try:
-            following = linux.open_without_magic(so_far, os.O_PATH | os.O_DIRECTORY, follow=follow)
-        except FileNotFoundError:
-            _make_folder(part, current, so_far)
-            following = linux.open_without_magic(so_far, os.O_PATH | os.O_DIRECTORY, follow=follow)
-        os.close(current)
-        current = following
-    return current
-
-
-def _make_folder(name: str, parent: int, path: str) -> None:
-    try:
-        os.mkdir(name, 0o755, dir_fd=parent)
-    except FileExistsError:
-        raise OSError(0, f"{path} is a symlink to nowhere in the container's image") from None
-
-
-def _open_file(path: str) -> int:
-    try:
-        return linux.open_without_magic(path, os.O_PATH)
-    except FileNotFoundError:
-        parent, name = os.path.split(path)
-        folder = open_folder(parent)
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        os.close(os.open(name, flags, 0o644, dir_fd=folder))
-        os.close(folder)
-        return linux.open_without_magic(path, os.O_PATH)
 
 
 def _mount_new(kind: str, target: str, flags: int, data: str | None = None, *, follow: bool = True) -> None:
