@@ -10,6 +10,7 @@ so that it starts after a restart of the agent as it would have before.
     rootfs: layers (lowest first), overlay, readonly, host
     mounts: source, target, readonly, recursive_readonly, propagation (private, rslave, rshared, or image: then also
             image (its id), layers, sub_path)
+    volumes: paths that the image declares as volumes and the pod mounts nothing at; earlier releases have none
     devices: path, kind (c, b), major, minor, mode, rule
     user: uid, gid (or null), name, groups, strict      bounding, ambient: capability masks
     privileged, no_new_privs, masked_paths, readonly_paths, oom_score_adj
@@ -21,6 +22,7 @@ so that it starts after a restart of the agent as it would have before.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import signal
 from collections.abc import Sequence
@@ -49,6 +51,7 @@ log = get_logger("embedded")
 _OPTIONAL_WHEN_PLAIN: Final = frozenset(
     {"/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/dev/termination-log", "/dev/shm"}
 )
+_RUNTIMES_OWN: Final = frozenset({"/dev", "/dev/shm", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"})
 _PROPAGATION: Final = {
     v1.MountPropagation.PROPAGATION_PRIVATE: "private",
     v1.MountPropagation.PROPAGATION_HOST_TO_CONTAINER: "rslave",
@@ -114,6 +117,7 @@ def container_spec(
             "host": image.is_host,
         },
         "mounts": _mounts(context, config, image, image_volumes or {}),
+        "volumes": _declared_volumes(config, image) if abilities.isolated else [],
         "devices": _devices(config, privileged=privileged, abilities=abilities),
         "user": _user(security, image),
         "privileged": privileged,
@@ -300,6 +304,18 @@ def _mounts(
                 }
             )
     return mounts
+
+
+def _declared_volumes(config: v1.ContainerConfig, image: StoredImage) -> list[str]:
+    """As containerd's CRI has them, but for those in place of what the runtime itself mounts."""
+    taken = {posixpath.normpath(mount.container_path) for mount in config.mounts} | _RUNTIMES_OWN
+    paths = {posixpath.normpath("/" + path.lstrip("/")) for path in image.config.volumes}
+    if impossible := paths & {"/", "/proc"}:
+        raise SpecError(
+            f"image {image.name} declares the volume {min(impossible)}: expected one below it; "
+            "change VOLUME in the image's Dockerfile"
+        )
+    return sorted(paths - taken)
 
 
 def _mount(mount: v1.Mount) -> dict[str, Any]:

@@ -6,6 +6,7 @@
     containers/<id>/run.json         written by the keeper at the start
     containers/<id>/exit.json        written by the keeper at the end
     containers/<id>/upper            the container's own changes to its image
+    containers/<id>/volumes          the volumes that its image declares
 
 Each file has one writer and is replaced in one step. What runs and how it ended is the keeper's knowledge: the agent's
 files never say so, and so cannot be wrong about it. A file that cannot be read is moved to `corrupt/` and reported; it

@@ -114,8 +114,8 @@ class UsageMessages:
         known = self._disk.get(record.id)
         if known is not None and trio.current_time() - known[0] < _DISK_USAGE_FRESH_FOR:
             return known[1]
-        # In pieces: the machine's folders in a user namespace. Neither is there before the first start.
-        folders = [self._store.container_folder(record.id) / name for name in ("upper", "pieces")]
+        # In pieces: the machine's folders in a user namespace. None is there before the first start.
+        folders = [self._store.container_folder(record.id) / name for name in ("upper", "pieces", "volumes")]
         problems: list[OSError] = []
 
         def measure() -> tuple[int, int]:

@@ -13,7 +13,7 @@ loop (`event_loop.py`) that must never block, because every container's output f
     child.py         what it does until it becomes the container
     rootfs.py        … its mounts (overlays.py: its root; host_files.py: the machine's files that it may see;
                      kernel_files.py: procfs and the like; other_mounts.py: what it gets from the pod and from other
-                     containers)
+                     containers; declared_volumes.py: its image's volumes; places.py: where all that is mounted)
     identity.py      … its user and capabilities        reaper.py … its descendants
     reaper_program.py  the machine code that descendants' reapers execute
     reports.py       what comes back from a forked process, before it is believed

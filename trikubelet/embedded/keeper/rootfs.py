@@ -30,11 +30,12 @@ Each place where something of that is opened or mounted, and why it is safe:
   masked or made read-only later is no other place than the kernel's file system. They come before all volumes.
 - What a container sees of its cgroups: folders of the host, copied before the root changes; their places are in a tmpfs
   that is mounted on `/sys/fs/cgroup` first.
+- Volumes that the image declares: filled before anything else is mounted in the root, which nobody else sees yet.
 - Entries of `/dev`: made in an empty tmpfs that nobody else can see yet.
 - Mount points of volumes, masks, read-only paths, the working folder, `/etc/passwd`, `/dev/ptmx`: looked up within the
   container's own root by openat2 without magic links, opened once, and mounted on or copied by that descriptor. A link
   that is exchanged meanwhile leads to another place of the same container at most. Missing ones are made relative to
-  the descriptor of their parent.
+  the descriptor of their parent, where a link that leads nowhere says (`places.py`).
 - A mask or read-only path that cannot be opened, for any other reason than that it is not there, fails the start.
 - Nothing is written to procfs, sysfs or a cgroup after the root has changed: sysctls are written by a process that
   never leaves the host's files (`sandbox.py`), the cgroup and the OOM score come before (`child.py`).
@@ -46,7 +47,7 @@ import errno
 import os
 import stat
 
-from trikubelet.embedded.keeper import host_files, image_volumes, linux, other_mounts, overlays
+from trikubelet.embedded.keeper import declared_volumes, host_files, image_volumes, linux, other_mounts, overlays
 from trikubelet.embedded.keeper.kernel_files import KernelFiles
 from trikubelet.embedded.keeper.places import attach, open_folder
 
@@ -61,8 +62,8 @@ _DEVICE_NUMBERS = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1,
 _LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"))
 _MORE_LINKS = (("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx"))
 CGROUPS = "/sys/fs/cgroup"
-FOLDERS = ("rootfs", "upper", "work", "pieces")
-"""What is made in a container's folder; the last for the host's files in a user namespace."""
+FOLDERS = ("rootfs", "upper", "work", "pieces", "volumes")
+"""What is made in a container's folder; pieces for the host's files in a user namespace, volumes for its image's."""
 QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
 
 
@@ -164,6 +165,7 @@ class RootBuilder:
         namespace = self._kernel.namespace
         assert namespace is not None
         root = overlays.detached_overlay(self._spec["rootfs"]["layers"], self._make_ready(), self._label)
+        self._make_declared_volumes(root)
         linux.setns(namespace, linux.CLONE_NEWNS)
         place = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         linux.move_mount(root, place, "/")
@@ -175,6 +177,9 @@ class RootBuilder:
     def _enter_root(self) -> None:
         old_root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._mount_root()
+        root = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._make_declared_volumes(root)
+        os.close(root)
         self._take_listening_volumes()
         linux.pivot_root(".", ".")
         os.fchdir(old_root)
@@ -316,6 +321,15 @@ class RootBuilder:
             make_folders(directory)
         os.chmod(f"{directory}/upper", stat.S_IMODE(os.stat(self._spec["rootfs"]["layers"][-1]).st_mode))
         return directory
+
+    def _make_declared_volumes(self, root: int) -> None:
+        """Those of the image, while there is nothing else in the root, and the container's folder can be seen."""
+        paths = self._spec.get("volumes", ())  # absent in what an older agent wrote
+        made = [
+            declared_volumes.make(root, path, f"{self._spec['directory']}/volumes/{number}", self._label)
+            for number, path in enumerate(paths)
+        ]
+        self._trees = [*zip(paths, made, strict=True), *self._trees]
 
     # -- what every container has ----------------------------------------------------------------------------------
 
