@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from tests.embedded.runtime_node import Node
 
 pytestmark = pytest.mark.root
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -319,3 +323,31 @@ async def test_what_hinders_a_command_on_its_way_into_the_container_is_told(node
     with pytest.raises(GRPCError) as failure:
         await node.exec(container, ["true"])
     assert failure.value.message == 'working directory "/made": not a directory'
+
+
+ENTERER = """
+import os, sys
+from types import SimpleNamespace
+from trikubelet.embedded.keeper import child, context
+
+spec = {"cwd": sys.argv[1]}
+about = SimpleNamespace(folder=None, machine=SimpleNamespace(isolated=False))
+print(child._enter_working_folder(spec, about))
+os.setresuid(1000, 1000, 1000)
+print(child._enter_working_folder(spec, about), os.path.samefile(".", sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_working_directory_that_is_closed_to_root_is_entered_as_the_user(below: str) -> None:
+    """As a file system of FUSE is: here for a root that may not look at the files of others."""
+    rights = "-dac_override,-dac_read_search"
+    command = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}", sys.executable, "-c", ENTERER]
+    with TemporaryDirectory() as name:
+        closed = Path(name)
+        (closed / "below").mkdir()
+        for folder in (closed, closed / "below"):
+            os.chown(folder, 1000, 1000)
+            folder.chmod(0o700)
+        done = subprocess.run([*command, str(closed / below)], capture_output=True, text=True, cwd=REPOSITORY)
+    assert (done.stdout, done.stderr) == ("False\nTrue True\n", "")

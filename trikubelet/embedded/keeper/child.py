@@ -197,7 +197,10 @@ def _find_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: 
         os.chdir("/")
     context.stage = "user"
     context.user = identity.resolve(spec["user"])
-    context.folder = _working_folder(spec["cwd"], context.machine.isolated)
+    try:
+        context.folder = _working_folder(spec["cwd"], context.machine.isolated)
+    except PermissionError:
+        context.folder = None  # a user may reach what root may not: on a file system of FUSE or NFS
 
 
 def _join_keyring(spec: dict[str, Any], context: ChildContext) -> None:
@@ -289,6 +292,8 @@ def _prepare(spec: dict[str, Any], context: ChildContext, *, among_others: bool)
     for target, source in enumerate(context.streams):
         os.dup2(source, target)
         _give_away(target, user.uid, is_terminal=spec["tty"])
+    # With all rights if possible, as runc: the user need not be able to enter the folder.
+    is_inside = _enter_working_folder(spec, context)
     rights = identity.assume(
         user,
         spec["bounding"],
@@ -296,10 +301,8 @@ def _prepare(spec: dict[str, Any], context: ChildContext, *, among_others: bool)
         until_exec=until_exec if context.may_gain else 0,
         one_user_only=context.machine.one_user_only,
     )
-    try:
-        os.fchdir(context.folder)
-    except OSError as error:
-        raise SetupError(f'chdir to cwd ("{spec["cwd"]}"): {os.strerror(error.errno or 0).lower()}') from None
+    if not (is_inside or _enter_working_folder(spec, context)):
+        raise SetupError(f'working directory "{spec["cwd"]}": neither root nor user {user.uid} may enter it')
     context.environment = _environment(spec["env"], user)
     context.executable = _find_program(spec["argv"][0], context.environment["PATH"])
     return rights
@@ -387,11 +390,28 @@ def _restore_limits(limits: dict[int, tuple[int, int]]) -> None:
         resource.setrlimit(number, pair)
 
 
+def _enter_working_folder(spec: dict[str, Any], context: ChildContext) -> bool:
+    """False where that is refused to the user that this process is now."""
+    try:
+        folder = context.folder
+        if folder is None:
+            folder = _working_folder(spec["cwd"], context.machine.isolated)
+        os.fchdir(folder)
+    except PermissionError:
+        return False
+    except OSError as error:
+        raise SetupError(f'working directory "{spec["cwd"]}": {os.strerror(error.errno or 0).lower()}') from None
+    return True
+
+
 def _working_folder(path: str, isolated: bool) -> int:
+    """Raises PermissionError, and SetupError for everything else."""
     try:
         if isolated:
             return places.open_folder(path)
         return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        raise
     except OSError as error:
         raise SetupError(f'working directory "{path}": {os.strerror(error.errno or 0).lower()}') from None
 

@@ -137,8 +137,8 @@ class ChildContext:
         """The machine's /proc, if an AppArmor profile or a SELinux label is to be taken on: the container's may be
         anything."""
         self.user: identity.Identity | None = None
-        self.folder = -1
-        """Who it will be and where, once that is known."""
+        self.folder: int | None = None
+        """Who it will be and where, once that is known; no folder if root may not open it."""
         self.executable: str | None = None
         """What it will execute, when only that is left to be done."""
         self.environment: dict[str, str] = {}
