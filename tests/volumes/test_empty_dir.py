@@ -167,23 +167,32 @@ async def test_a_cancelled_removal_ends_soon_and_is_taken_up_again(
 
 
 @pytest.mark.root
-async def test_a_foreign_mount_inside_is_an_error_and_its_files_stay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("medium", ["", "Memory"])
+async def test_what_came_back_into_it_is_unmounted_and_kept(tmp_path: Path, medium: str) -> None:
+    """As a termination message's file, and a volume inside of a Bidirectional one, with another inside of that."""
     mounter = Mounter()
     kind = make_kind(tmp_path, mounter)
-    asked = request(kind, scratch())
+    asked = request(kind, scratch(medium=medium))
     await kind.set_up(asked)
-    foreign = asked.path / "foreign"
-    foreign.mkdir()
-    mounter.tmpfs(foreign, size=None, mode=0o755, group=None, noswap=False)
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "deeper").mkdir(parents=True)
+    (elsewhere / "precious").write_text("x")
+    for name in ("message", "last"):
+        (tmp_path / name).write_text("last words")
+    (asked.path / "message").touch()
+    (asked.path / "inner").mkdir()
+    mounter.bind(tmp_path / "message", asked.path / "message")
+    mounter.bind(tmp_path / "last", asked.path / "message")  # of the container's second run
+    mounter.bind(elsewhere, asked.path / "inner")
+    mounter.tmpfs(asked.path / "inner" / "deeper", size=None, mode=0o755, group=None, noswap=False)
     try:
-        (foreign / "precious").write_text("x")
-        with pytest.raises(VolumeError, match=f"still mounted, unmount it first: {foreign}"):
-            await kind.tear_down(UID, "scratch")
-        assert (foreign / "precious").exists()
+        await kind.tear_down(UID, "scratch")
     finally:
-        mounter.unmount(foreign)
-    await kind.tear_down(UID, "scratch")
+        for mount in reversed(mounts_below(tmp_path)):
+            mounter.unmount(mount.point)
     assert not asked.path.exists()
+    assert (elsewhere / "precious").exists()
+    assert [(tmp_path / name).read_text() for name in ("message", "last")] == ["last words"] * 2
 
 
 async def test_a_foreign_file_system_in_its_place_is_not_unmounted(tmp_path: Path) -> None:

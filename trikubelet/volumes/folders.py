@@ -7,11 +7,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from trikubelet.linux.trees import StillMountedError
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from trikubelet.linux.mounter import Mounter
+
+log = get_logger("volumes")
 
 
 def names_in(folder: Path) -> list[str]:
@@ -34,6 +37,19 @@ def remove_folder(path: Path) -> None:
     """Nothing but an empty folder; the kernel refuses a mount. Raises OSError."""
     with suppress(FileNotFoundError):
         path.rmdir()
+
+
+def unmount_inside(mounter: Mounter, folder: Path) -> None:
+    """Unmount what is mounted inside of a folder that is a pod's alone, not the folder itself. Raises OSError.
+
+    For pods whose containers have ended. A runtime mounts inside of volumes too: a termination message's file, another
+    volume. Through a volume that is mounted with Bidirectional propagation that comes back as a mount of the node, and
+    stays when the container is gone. What is in there is kept, wherever it comes from.
+    """
+    for mount in mounter.table().below(folder):
+        if mount.point != folder:
+            log.info("unmounting what was mounted inside of a volume", path=str(mount.point), kind=mount.kind)
+            mounter.unmount(mount.point)
 
 
 def unmount_all(mounter: Mounter, at: Path) -> None:

@@ -146,6 +146,35 @@ def test_mounts_inside_of_volumes(node: JoinedNode) -> None:
     node.end("nested")
 
 
+def test_mounts_of_the_runtime_inside_of_a_shared_volume(node: JoinedNode) -> None:
+    """They come back as the node's, as does what a container leaves there, and go with the pod."""
+    volumes: list[dict[str, Any]] = [
+        {"name": "work", "emptyDir": {}},
+        {"name": "fast", "emptyDir": {"medium": "Memory"}},
+        {"name": "names", "configMap": {"name": "kube-root-ca.crt", "optional": True}},
+        {"name": "host", "hostPath": {"path": str(node.node.shared)}},
+    ]
+    both_ways = {"mountPropagation": "Bidirectional"}
+    container = node.container(
+        "mkdir /work/left; mount -t tmpfs left-inside /work/left",
+        securityContext={"privileged": True},
+        terminationMessagePath="/work/message",
+        volumeMounts=[
+            {"name": "work", "mountPath": "/work", **both_ways},
+            {"name": "fast", "mountPath": "/work/fast", **both_ways},
+            {"name": "names", "mountPath": "/work/fast/names"},
+            {"name": "host", "mountPath": "/work/host"},
+        ],
+    )
+    node.start("returned", container, volumes=volumes)
+    node.seen("returned")
+    inside = node.volume("returned", "empty-dir", "work")
+    assert any(point == str(inside / "left") for _, point in node.state().mounts), "the node sees it"
+    node.end("returned")
+    assert not inside.exists()
+    assert node.node.shared.exists()
+
+
 def test_read_only_with_all_that_is_mounted_inside(node: JoinedNode) -> None:
     """Only a runtime that says so can do it; on others a pod is told, unless it does not insist."""
     inside = node.node.shared / "around" / "inside"

@@ -17,6 +17,7 @@ from trikubelet.api import EmptyDirVolumeSource, Quantity, QuantityError, Volume
 from trikubelet.linux.trees import StillMountedError
 from trikubelet.volumes import layout
 from trikubelet.volumes.errors import VolumeError
+from trikubelet.volumes.folders import unmount_inside
 from trikubelet.volumes.kinds.node_kind import NodeKind, as_volume_error, is_there
 from trikubelet.volumes.kinds.wrapped_folder import WrappedFolder
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
@@ -134,12 +135,12 @@ class EmptyDirKind(NodeKind):
         folder.ready.touch()
 
     def _remove(self, path: Path) -> None:
-        """Blocks. Only what is mounted in the place of the folder itself is ours to unmount. Ends early, by
+        """Blocks. In the place of the folder itself only a file system of ours is unmounted. Ends early, by
         trio.Cancelled, when the caller is cancelled while it waits for the thread."""
-        mounts = self._mounter.table().below(path)
-        for mount in mounts:
-            if mount.point != path or mount.kind not in _OWN:
-                raise StillMountedError(str(mount.point))
+        mounts = [mount for mount in self._mounter.table().below(path) if mount.point == path]
+        if any(mount.kind not in _OWN for mount in mounts):
+            raise StillMountedError(str(path))
+        unmount_inside(self._mounter, path)
         for _ in mounts:
             self._mounter.unmount(path)
         remove_folder(path, trio.from_thread.check_cancelled)

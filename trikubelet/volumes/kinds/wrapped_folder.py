@@ -17,6 +17,7 @@ from trikubelet.linux.mounter import Mounter
 from trikubelet.linux.trees import StillMountedError
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
+from trikubelet.volumes.folders import unmount_inside
 from trikubelet.volumes.removal import remove_folder
 from trikubelet.volumes.sources import EMPTY_DIR
 
@@ -66,7 +67,7 @@ class WrappedFolder:
         self.ready.write_bytes(_INSTEAD if self.in_memory and not mounted else b"")
 
     def remove(self) -> None:
-        """Unmount and remove it, and its marks. Fine when there is nothing.
+        """Unmount and remove it with what is mounted inside, and its marks. Fine when there is nothing.
 
         Raises StillMountedError when more and more is mounted there.
         """
@@ -77,7 +78,11 @@ class WrappedFolder:
             self.mounter.unmount(self.path)
         else:
             raise StillMountedError(str(self.path))
-        remove_folder(self.path, lambda: None)
+        try:
+            remove_folder(self.path, lambda: None)
+        except StillMountedError:
+            unmount_inside(self.mounter, self.path)
+            remove_folder(self.path, lambda: None)
 
     def _is_ready(self) -> bool:
         try:
