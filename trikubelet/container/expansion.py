@@ -9,16 +9,19 @@ would refuse its result anyway.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-MOST_OF_ONE: Final = 128 * 1024
+MOST_OF_ONE: Final = 32 * os.sysconf("SC_PAGE_SIZE")
 """Bytes of one argument, or of one variable with its name, that the kernel takes (`MAX_ARG_STRLEN`)."""
-MOST_OF_ALL: Final = 2 * 1024 * 1024
-"""Bytes of all of them (`ARG_MAX` with the usual stack)."""
+MOST_OF_ALL: Final = 6 * 1024 * 1024
+"""Bytes of all of them that a kernel takes at most; with the usual stack it takes 2 MiB."""
+TOO_LONG: Final = "?" * MOST_OF_ONE
+"""Stands for a word or value that no process can be given. The kernel refuses it for the same reason."""
 _REFERENCE: Final = re.compile(r"\$(?:(?P<dollar>\$)|\((?P<name>[^)]*)\))")
 
 

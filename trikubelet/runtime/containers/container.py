@@ -21,7 +21,7 @@ import trio
 from trikubelet.api import Container, Pod, Secret
 from trikubelet.container.downward import Addresses
 from trikubelet.container.errors import ContainerConfigError, SandboxConfigError
-from trikubelet.container.expansion import MOST_OF_ALL, MOST_OF_ONE, ExpansionError, expand_words
+from trikubelet.container.expansion import MOST_OF_ALL, MOST_OF_ONE, TOO_LONG, ExpansionError, expand_known
 from trikubelet.container.labels import CONTAINER_NAME, container_annotations, container_labels, read_identity
 from trikubelet.container.model import ContainerStatus, PodRuntimeStatus
 from trikubelet.formats.values import frozen
@@ -65,6 +65,8 @@ Extras = Callable[["Pod", "Container"], "Awaitable[ContainerExtras]"]
 
 CREATE_CONTAINER_ERROR: Final = "CreateContainerError"
 RUN_CONTAINER_ERROR: Final = "RunContainerError"
+_MOST_USUALLY: Final = 2 * 1024 * 1024
+"""Bytes of all arguments and variables that the kernel takes with the usual stack."""
 
 
 @frozen
@@ -171,6 +173,8 @@ class ContainerStarter:
             raise StartError(CREATE_CONTAINER_CONFIG_ERROR, str(error)) from error
         if attempt.replaces is not None:
             await self._remove_unstarted(request, attempt.replaces.id)
+        if problem := what_is_too_long(config):
+            self._failed(request, problem)
         container_id = await self._create_and_start(request, config)
         self._files.link_log(pod, container.name, container_id, config.log_path)
         await self._run_post_start_hook(request, container_id)
@@ -411,8 +415,8 @@ def container_config(
     config = v1.ContainerConfig(
         metadata=v1.ContainerMetadata(name=container.name, attempt=inputs.restart_count),
         image=v1.ImageSpec(image=inputs.image_ref, user_specified_image=container.image),
-        command=_expanded("command", container.command, environment),
-        args=_expanded("args", container.args, environment),
+        command=_expanded(container.command, environment),
+        args=_expanded(container.args, environment),
         working_dir=container.working_dir,
         envs=[v1.KeyValue(key=name, value=_bytes(name, value)) for name, value in environment.items()],
         mounts=[_in_user_namespace(mount, inputs.user_namespace) for mount in (*extras.mounts, *inputs.mounts)],
@@ -443,11 +447,20 @@ def container_config(
     return config
 
 
-def _expanded(field: str, words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    try:
-        return expand_words(words, environment)
-    except ExpansionError as error:
-        raise ContainerConfigError(f"{field}: {error}") from None
+def _expanded(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """The words with their references expanded; `TOO_LONG` for each that no process can be given, and no more words
+    than it takes to be refused."""
+    expanded: list[str] = []
+    size = 0
+    for word in words:
+        try:
+            expanded.append(expand_known(word, environment))
+        except ExpansionError:
+            expanded.append(TOO_LONG)
+        size += len(expanded[-1])
+        if size > MOST_OF_ALL:
+            break
+    return expanded
 
 
 def _bytes(name: str, value: str) -> bytes:
@@ -488,19 +501,20 @@ def _refuse_impossible_words(config: v1.ContainerConfig) -> None:
     for variable in config.envs:
         if b"\0" in variable.value:
             raise ContainerConfigError(f"variable {variable.key} contains a NUL character")
-    _refuse_too_long(config)
 
 
-def _refuse_too_long(config: v1.ContainerConfig) -> None:
-    """Refuse what no process can be given: the runtime would only say that it cannot begin."""
+def what_is_too_long(config: v1.ContainerConfig) -> str:
+    """Name what no process can be given; empty if there is nothing. The runtime cannot start such a container, and
+    says only that something is too long."""
     sizes = [(f"command[{index}]", len(word.encode()) + 1) for index, word in enumerate(config.command)]
     sizes += [(f"args[{index}]", len(word.encode()) + 1) for index, word in enumerate(config.args)]
     sizes += [(f"variable {one.key}", len(one.key.encode()) + len(one.value) + 2) for one in config.envs]
     for name, size in sizes:
         if size > MOST_OF_ONE:
-            raise ContainerConfigError(f"{name} is longer than {MOST_OF_ONE >> 10} KiB")
-    if sum(size for _, size in sizes) > MOST_OF_ALL:
-        raise ContainerConfigError(f"command, args and environment are longer than {MOST_OF_ALL >> 20} MiB together")
+            return f"{name} is longer than the {MOST_OF_ONE >> 10} KiB that a process can be given"
+    if sum(size for _, size in sizes) > _MOST_USUALLY:
+        return f"command, args and environment are longer than {_MOST_USUALLY >> 20} MiB together"
+    return ""
 
 
 def _is_text(value: str) -> bool:

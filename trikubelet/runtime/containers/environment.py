@@ -13,6 +13,7 @@ lines. A file in which anything else comes before the wanted variable is refused
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
@@ -21,7 +22,7 @@ from trikubelet.api import ConfigMap, Secret
 from trikubelet.api.environment import config_map_names, secret_names
 from trikubelet.container.downward import Addresses, field_value, resource_value
 from trikubelet.container.errors import ContainerConfigError
-from trikubelet.container.expansion import MOST_OF_ALL, ExpansionError, expand_known
+from trikubelet.container.expansion import MOST_OF_ALL, TOO_LONG, ExpansionError, expand_known
 from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.telemetry.logs import get_logger
@@ -86,9 +87,24 @@ def container_environment(
 ) -> dict[str, str]:
     """The variables of a container (kubelet: `makeEnvironmentVariables`).
 
-    Those of services come last and give way to the pod's own. Raises ContainerConfigError.
+    Those of services come last and give way to the pod's own. `TOO_LONG` stands for a value that no process can be
+    given, and for all that follows when there are too many. Raises ContainerConfigError.
     """
     variables: dict[str, str] = {}
+    with suppress(ExpansionError):
+        _add_variables(variables, pod, container, addresses, allocatable, objects)
+    return variables
+
+
+def _add_variables(
+    variables: dict[str, str],
+    pod: Pod,
+    container: Container,
+    addresses: Addresses,
+    allocatable: Mapping[str, Quantity],
+    objects: EnvironmentObjects,
+) -> None:
+    """Raises ExpansionError when there are too many, and ContainerConfigError."""
     files = {place: _AssignmentsOf(file) for place, file in objects.files.items() if isinstance(file, EnvFile)}
     size = work = 0
 
@@ -99,7 +115,8 @@ def container_environment(
             raise ContainerConfigError(f"all that is said of the environment is longer than {MOST_WORK >> 20} MiB")
         size += len(name) + len(value) + 1 - (len(name) + len(variables[name]) + 1 if name in variables else 0)
         if size > MOST_OF_ALL:
-            raise ContainerConfigError(f"the environment is longer than {MOST_OF_ALL >> 20} MiB")
+            variables[name] = TOO_LONG
+            raise ExpansionError(MOST_OF_ALL)
         variables[name] = value
 
     for source in container.env_from:
@@ -110,8 +127,8 @@ def container_environment(
         if given:
             try:
                 given = expand_known(given, variables, objects.services)
-            except ExpansionError as error:
-                raise ContainerConfigError(f"variable {variable.name}: {error}") from None
+            except ExpansionError:
+                given = TOO_LONG
         elif variable.value_from is not None:
             given = _from_source(variable.value_from, pod, container, addresses, allocatable, objects, files)
         if given is not None:
@@ -119,7 +136,6 @@ def container_environment(
     for name, value in objects.services.items():
         if name not in variables:
             add(name, value)
-    return variables
 
 
 def _all_of(source: EnvFromSource, objects: EnvironmentObjects) -> Mapping[str, str]:
