@@ -261,6 +261,23 @@ async def test_a_port_that_is_taken_on_the_network_that_pods_share(
         assert why(node, second).startswith("CrashLoopBackOff of `main`")
 
 
+async def test_a_container_that_cannot_start(mock_clock: MockClock) -> None:
+    pod = static_pod("web")
+    async with sim_node() as node:
+        problem = 'exec: "/absent": stat /absent: no such file or directory'
+        said = f"failed to create containerd task: unable to start container process: {problem}: unknown"
+        node.sim.program(Program.fails_to_start(said), container="main")
+        node.source.put(pod)
+        await trio.sleep(60)
+        told = (
+            r"CrashLoopBackOff of `main`, tried again in \d+ s: its last run ended with exit code 128 \(StartError\): "
+        )
+        assert re.fullmatch(told + re.escape(problem), why(node, pod))
+        answer = explain(node.agent, "default", pod.metadata.name, pod)
+        assert answer is not None
+        assert {run["message"] for run in answer["runs"] if run["what"] == "Ended"} == {problem}
+
+
 async def test_a_pod_that_was_rejected(mock_clock: MockClock) -> None:
     ports = [{"containerPort": 80, "hostPort": 8080}]
     containers = [{"name": "main", "image": "test:1", "ports": ports}]

@@ -43,6 +43,8 @@ ANSWER: dict[str, Any] = {
         {"container": "db", "id": "aaa", "what": "Started", "at": "2026-01-01T00:00:01.000000Z"},
         {"container": "db", "id": "aaa", "what": "Ended", "at": "2026-01-01T00:00:02.000000Z", "exitCode": 137}
         | {"reason": "OOMKilled"},
+        {"container": "db", "id": "ab0", "what": "Ended", "at": "2026-01-01T00:00:02.500000Z", "exitCode": 128}
+        | {"reason": "StartError", "message": "exec: /absent: not there"},
         {"container": "db", "id": "bbb", "what": "Started", "at": "2026-01-01T00:00:03.000000Z"},
     ],
 }
@@ -74,8 +76,9 @@ def test_the_first_line_is_the_cause_and_the_rest_tells_how_it_came_to_that(web:
     assert " 40.0 s" in lines[3]
     assert lines[4].endswith(" 21.5 s  grace 30 s, until 00:01:10"), "hastened, it is one phase"
     assert lines[6] == "  db  aaa  2026-01-01T00:00:01Z  ran 1.0 s: signal 9 (exit code 137) (OOMKilled)"
-    assert lines[7] == "  db  bbb  2026-01-01T00:00:03Z  runs"
-    assert lines[8:] == ["Log of db:", "  out of memory", "  \N{REPLACEMENT CHARACTER}[2Jgone"]
+    assert lines[7] == "  db  ab0  <unknown>             exit code 128 (StartError): exec: /absent: not there"
+    assert lines[8] == "  db  bbb  2026-01-01T00:00:03Z  runs"
+    assert lines[9:] == ["Log of db:", "  out of memory", "  \N{REPLACEMENT CHARACTER}[2Jgone"]
 
 
 def test_a_pod_that_is_gone_is_found_in_the_journal(web: StandInAgent) -> None:

@@ -15,6 +15,7 @@ import trio
 
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.api.timestamps import format_micro_time
+from trikubelet.container.model import start_problem
 from trikubelet.formats.values import frozen
 from trikubelet.node.port_holder import is_listened_on
 from trikubelet.pods.context import INSPECTION
@@ -377,7 +378,9 @@ def _last_end(container: ContainerStatus) -> str:
     ended = container.state.terminated or container.last_state.terminated
     if ended is None:
         return ""
-    return f"its last run ended with exit code {ended.exit_code}" + (f" ({ended.reason})" if ended.reason else "")
+    text = f"its last run ended with exit code {ended.exit_code}" + (f" ({ended.reason})" if ended.reason else "")
+    problem = start_problem(ended.reason, ended.message)
+    return f"{text}: {problem}" if problem else text
 
 
 def _of_readiness(pod: Pod, status: PodStatus) -> Iterator[Cause]:

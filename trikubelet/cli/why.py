@@ -117,6 +117,7 @@ def _last_runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
             known["began"] = run["at"]
         else:
             known |= {"ended": run["at"], "exitCode": run["exitCode"], "reason": run.get("reason", "")}
+            known["message"] = run.get("message", "")
             if "startedAt" in run:
                 known["began"] = run["startedAt"]
     names = dict.fromkeys(container for container, _ in by_id)
@@ -132,7 +133,8 @@ def _run(run: Mapping[str, Any]) -> str:
         return f"{head}  runs"
     ran = f"ran {(_time(run['ended']) - began).total_seconds():.1f} s: " if began else ""
     reason = f" ({run['reason']})" if run["reason"] else ""
-    return f"{head}  {ran}{exit_words(run['exitCode'])}{reason}"
+    message = f": {run['message']}" if run["message"] else ""
+    return f"{head}  {ran}{exit_words(run['exitCode'])}{reason}{message}"
 
 
 def exit_words(code: int) -> str:

@@ -13,10 +13,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
 import attrs
 
 from trikubelet.formats.values import frozen
+
+_START_ERROR: Final = "StartError"
+_IN_FRONT: Final = "unable to start container process: "
+_LONGEST_PROBLEM: Final = 500
+"""Characters."""
 
 
 class ContainerState(enum.Enum):
@@ -125,6 +131,13 @@ class ContainerStatus:
     pod_sandbox_id: str = ""
     labels: Mapping[str, str] = attrs.field(factory=dict)
     annotations: Mapping[str, str] = attrs.field(factory=dict)
+
+
+def start_problem(reason: str, message: str) -> str:
+    """Return why a container never ran, without what the layers of its runtime put in front; empty for one that ran."""
+    if reason != _START_ERROR:
+        return ""
+    return message.rpartition(_IN_FRONT)[2].removesuffix(": unknown")[:_LONGEST_PROBLEM]
 
 
 @frozen

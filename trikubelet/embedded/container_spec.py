@@ -405,6 +405,8 @@ def _devices(config: v1.ContainerConfig, *, privileged: bool, abilities: KeeperA
     for device in config.devices:
         try:
             found.append(host_device(device.host_path, device.container_path, device.permissions or "rwm"))
+        except FileNotFoundError:
+            raise SpecError(f"device {device.host_path}: expected a device of this machine, there is none") from None
         except (OSError, ValueError) as error:
-            raise SpecError(f"device {device.host_path}: {error}") from None
+            raise SpecError(f"device {device.host_path}: {getattr(error, 'strerror', None) or error}") from None
     return found

@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from trikubelet.api.timestamps import format_micro_time
-from trikubelet.container.model import ContainerState
+from trikubelet.container.model import ContainerState, start_problem
 from trikubelet.formats.values import define, frozen
 from trikubelet.pods.phases import Syncing, Terminated, Terminating, TerminationRequested, WaitingToStart
 from trikubelet.telemetry.events import PodEvent
@@ -91,7 +91,8 @@ class Entry:
 
         - of phases that end the pod: `askedBy` (a list), `grace` (seconds), `until` (when the grace is over)
         - of events: `eventType`, `message`; `count` and `firstSeen` when it came before
-        - of containers: `id` (twelve digits), `restarts`; of those that ended `exitCode`, `reason`, `startedAt`
+        - of containers: `id` (twelve digits), `restarts`; of those that ended `exitCode`, `reason`, `startedAt`;
+          of those that could not start `message`
         - of statuses: `reason`, `message`
         """
         head = {
@@ -272,6 +273,8 @@ class Journal:
             facts["exitCode"] = container.exit_code
             if container.reason:
                 facts["reason"] = container.reason
+            if problem := start_problem(container.reason, container.message):
+                facts["message"] = problem
             if container.started_at is not None:
                 facts["startedAt"] = container.started_at
         else:

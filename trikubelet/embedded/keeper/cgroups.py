@@ -42,6 +42,8 @@ def write_file(path: str, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
+    except OSError as error:
+        raise OSError(error.errno, f"the kernel refuses {text!r} in {path}: {error.strerror}") from None
     finally:
         os.close(descriptor)
 

@@ -37,6 +37,11 @@ START = b"start"
 """What the keeper tells a process that waits for it."""
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LONGEST_TEXT = 2000
+_EXEC_HINTS = {
+    errno.ENOENT: ": the file is there, but the interpreter that its first line names, or its loader, is not",
+    errno.ENOEXEC: ": expected a program for this machine, or a script whose first line begins with #!",
+    errno.E2BIG: ": an argument or variable is longer than 128 KiB, or all together are longer than 2 MiB",
+}
 # Not in the termios module of Python 3.11.
 _TIOCSPTLCK = 0x40045431
 _TIOCGPTPEER = 0x5441
@@ -455,7 +460,8 @@ def _execute(program: str, argv: list[str], environment: dict[str, str]) -> NoRe
     try:
         os.execve(program, argv, environment)
     except OSError as error:
-        raise SetupError(f"exec {program}: {os.strerror(error.errno or 0).lower()}") from None
+        hint = _EXEC_HINTS.get(error.errno or 0, "")
+        raise SetupError(f"exec {program}: {os.strerror(error.errno or 0).lower()}{hint}") from None
 
 
 def _find_program(name: str, search_path: str) -> str:

@@ -16,6 +16,7 @@ cgroups and in those namespaces, and waits for the specification.
 
 from __future__ import annotations
 
+import errno
 import json
 import marshal
 import os
@@ -26,7 +27,7 @@ import time
 from trikubelet.embedded.keeper import rootfs
 from trikubelet.embedded.keeper.cgroups import ContainerCgroup
 from trikubelet.embedded.keeper.context import ChildContext
-from trikubelet.embedded.keeper.log import log
+from trikubelet.embedded.keeper.log import log, words_of
 from trikubelet.embedded.keeper.logfile import LogFile
 from trikubelet.embedded.keeper.output import Output
 from trikubelet.embedded.keeper.process import Process, exit_code
@@ -145,7 +146,7 @@ class Container:
             self._fork(namespaces, pid_namespace, shared_memory, proc)
         except OSError as error:
             self._clean_up()
-            raise StartError(str(error)) from None
+            raise self._start_error(error) from None
 
     def expect(self, namespaces: list[tuple[int, int]], shared_memory: int | None) -> None:
         """Have it forked before its specification is there: `spec` has only what `expected_spec` says.
@@ -158,7 +159,7 @@ class Container:
             self.process.spawn(self.spec, context, fresh=True, with_reaper=self.with_reaper)
         except OSError as error:
             self._clean_up()
-            raise StartError(str(error)) from None
+            raise self._start_error(error) from None
         for _, flag in namespaces:
             self.namespace_flags |= flag
 
@@ -188,7 +189,14 @@ class Container:
                     os.close(descriptor)
         except OSError as error:
             self.spec = expected
-            raise StartError(str(error)) from None
+            raise self._start_error(error) from None
+
+    def _start_error(self, error: OSError) -> StartError:
+        if error.errno != errno.ENOMEM:
+            return StartError(words_of(error))
+        limit = self.spec.get("resources", {}).get("memory_limit_in_bytes")
+        own = "the memory limit of its pod" if limit is None else f"the memory limit ({limit} bytes) or its pod's"
+        return StartError(f"no memory to begin with: {own} leaves no room for a process; raise it: {words_of(error)}")
 
     def record_failure(self, error: str) -> None:
         """Of `open_log` or `create`, at its start."""

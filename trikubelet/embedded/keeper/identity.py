@@ -58,6 +58,9 @@ def resolve(user: dict[str, Any]) -> Identity:
     if gid is None:
         gid = _find_group(group_name, group) if group_name else (_number(entry[3]) or 0 if entry else 0)
     groups = {gid, *user["groups"]}
+    for kind, number in (("user", uid), *(("group", number) for number in groups)):
+        if not 0 <= number < 1 << 31:
+            raise IdentityError(f"cannot run as {kind} {number}: expected an id from 0 to {(1 << 31) - 1}")
     if entry and not user["strict"]:
         groups |= {
             int(line[2]) for line in group if len(line) > 3 and entry[0] in line[3].split(",") and _is_id(line[2])

@@ -17,6 +17,12 @@ def log(text: str) -> None:
         pass
 
 
+def words_of(error: OSError) -> str:
+    """What an error says to people: without its number, and with the file if it names one."""
+    text = error.strerror or str(error)
+    return text if error.filename is None else f"{text}: {error.filename}"
+
+
 def log_exception() -> None:
     """Log the exception that is being handled."""
     error = sys.exception()

@@ -13,6 +13,7 @@ one has got its own, those of the next are made ahead, and their descriptors wai
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -22,6 +23,7 @@ import struct
 
 from trikubelet.embedded.keeper import linux, protocol, rootfs
 from trikubelet.embedded.keeper.cgroups import write_file
+from trikubelet.embedded.keeper.log import words_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -190,7 +192,7 @@ def serve(channel: socket.socket, machine: Machine) -> NoReturn:
             try:
                 made = _made(json.loads(payload), descriptors, machine.root)
             except OSError as error:
-                channel.send(str(error).encode())
+                channel.send(words_of(error).encode(errors="backslashreplace"))
             else:
                 socket.send_fds(channel, [_MADE], made)
                 descriptors += made
@@ -217,7 +219,12 @@ def _namespaces(names: list[str], hostname: str, sysctls: dict[str, str], folder
     if "net" in names:
         _bring_loopback_up()
     for name, value in sysctls.items():
-        write_file("/proc/sys/" + name.replace(".", "/"), value)
+        try:
+            write_file("/proc/sys/" + name.replace(".", "/"), value)
+        except FileNotFoundError:
+            raise OSError(errno.ENOENT, f"sysctl {name}: expected one that this kernel has, for such a pod") from None
+        except OSError as error:
+            raise OSError(error.errno, f"sysctl {name}: {error.strerror}") from None
     made: list[int] = []
     try:
         for name in names:

@@ -57,6 +57,8 @@ def _open_place(path: str, *, is_folder: bool, follow: bool) -> int:
         return linux.open_without_magic(f"/{path}", os.O_PATH, follow=follow)
     except FileNotFoundError:
         return _make(path, is_folder=is_folder, follow=follow)
+    except OSError as error:
+        raise _cannot_make(path, error) from None
 
 
 def _make(path: str, *, is_folder: bool, follow: bool) -> int:
@@ -87,8 +89,17 @@ def _make(path: str, *, is_folder: bool, follow: bool) -> int:
             current = following
     except OSError as error:
         os.close(current)
-        raise OSError(error.errno, f"cannot make {path}: {os.strerror(error.errno or 0)}") from None
+        raise _cannot_make(path, error) from None
     return current
+
+
+def _cannot_make(path: str, error: OSError) -> OSError:
+    why = os.strerror(error.errno or 0)
+    if error.errno == errno.ENOTDIR:
+        why = "a part of this path is a file in the container"
+    elif error.errno == errno.EROFS:
+        why = "it is missing, and its folder is read-only"
+    return OSError(error.errno, f"cannot open or make {path} in the container: {why}")
 
 
 def _reversed_parts(path: str) -> list[str]:

@@ -14,6 +14,7 @@ import struct
 
 from trikubelet.embedded.keeper import context as contexts
 from trikubelet.embedded.keeper.child import START
+from trikubelet.embedded.keeper.log import words_of
 from trikubelet.embedded.keeper.protocol import close, too_many_open_files
 from trikubelet.embedded.keeper.reaper import STATUS
 from trikubelet.embedded.keeper.reports import LONGEST_REASON, PID_SIZE, read_report, read_sibling, read_status
@@ -143,7 +144,7 @@ class Process:
         try:
             pidfd = self._forker.watchable(pid)
         except OSError as error:
-            self._not_born(str(error))
+            self._not_born(words_of(error))
             return
         if self._birth < 0:
             self._born(pid, pidfd)
@@ -168,7 +169,7 @@ class Process:
         try:
             self._born(pid, self._forker.watchable(pid))
         except OSError as error:
-            self._not_born(str(error))
+            self._not_born(words_of(error))
 
     def _born(self, pid: int, pidfd: int) -> None:
         self.child, self._child_pidfd = pid, pidfd

@@ -35,7 +35,7 @@ from trikubelet.embedded.keeper import landlock, linux, protocol
 from trikubelet.embedded.keeper.connection import Connection
 from trikubelet.embedded.keeper.container import EXITED, STARTING, Container, StartError, expected_spec
 from trikubelet.embedded.keeper.execution import Execution
-from trikubelet.embedded.keeper.log import log, log_exception
+from trikubelet.embedded.keeper.log import log, log_exception, words_of
 from trikubelet.embedded.keeper.sandbox import SHARED_MEMORY, Sandbox
 
 TYPE_CHECKING = False
@@ -210,7 +210,7 @@ class Server:
         try:
             sandbox = self._sandboxes[message["sandbox"]] = Sandbox(self._environment, message)
         except OSError as error:
-            raise RequestError("start", f"namespaces of the pod: {error}") from None
+            raise RequestError("start", f"namespaces of the pod: {words_of(error)}") from None
         connection.reply(message["id"], {})
         # Absent in what an older agent asks for. Elsewhere a process may not set its OOM score itself.
         if message.get("first") and self._environment.abilities.mode == "root" and self._may_expect():
@@ -418,7 +418,7 @@ class Server:
         try:
             execution.start(name, message["argv"], streams, tty=tty)
         except OSError as error:
-            raise RequestError("start", str(error)) from None
+            raise RequestError("start", words_of(error)) from None
         self._executions[name] = (execution, connection)
 
     def _exec_kill(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
