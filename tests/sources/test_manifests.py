@@ -115,6 +115,22 @@ def test_an_unknown_field_is_a_warning_with_its_line() -> None:
     ]
 
 
+def test_a_fraction_of_a_byte_is_a_warning_with_its_line() -> None:
+    """As kubectl warns. A request that is only the limit's default is not named again."""
+    limits = "    resources:\n      limits: {cpu: 100m, memory: 128m}\n"
+    own = "      requests:\n        ephemeral-storage: 1500m\n        cpu: 1m\n"
+    text = POD.format(name="a") + limits + own + "  overhead:\n    memory: 0.5\n"
+    manifest = parse_manifest(text.encode(), Path("/m/a.yaml"), "node")
+    place, expected = "spec.containers[0].resources", "expected whole bytes, such as 128Mi or 128M"
+    fraction = "is a fraction of a byte (m is a thousandth) and counts as"
+    assert manifest.problems == ()
+    assert [str(warning) for warning in manifest.warnings] == [
+        f'/m/a.yaml:10: {place}.limits[memory]: "128m" {fraction} 1: {expected}',
+        f'/m/a.yaml:12: {place}.requests[ephemeral-storage]: "1500m" {fraction} 2: {expected}',
+        f'/m/a.yaml:15: spec.overhead[memory]: "500m" {fraction} 1: {expected}',
+    ]
+
+
 def test_a_file_that_is_too_large_is_not_opened(tmp_path: Path) -> None:
     path = tmp_path / "big.yaml"
     with path.open("wb") as file:

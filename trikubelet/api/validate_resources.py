@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.api.field_errors import Place
 from trikubelet.api.name_formats import dns_label, qualified_name
 from trikubelet.api.pod_resources import (
     aggregate_container_limits,
@@ -11,13 +12,13 @@ from trikubelet.api.pod_resources import (
     is_huge_page_resource,
     is_pod_level_resource,
 )
+from trikubelet.api.problems import Problem
 from trikubelet.api.quantity import Quantity, QuantityError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Set
+    from collections.abc import Callable, Mapping, Set
 
     from trikubelet.api.container import Container
-    from trikubelet.api.field_errors import Place
     from trikubelet.api.objects import Pod
     from trikubelet.api.resources import ContainerResizePolicy, ResourceClaim, ResourceRequirements
 
@@ -41,6 +42,7 @@ _STANDARD_RESOURCES: Final = _CONTAINER_RESOURCES | {
     "limits.memory",
     "limits.ephemeral-storage",
 }
+_COUNTED_IN_BYTES: Final = frozenset({"memory", "ephemeral-storage"})
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
 
 
@@ -51,6 +53,33 @@ def is_native_resource(name: str) -> bool:
 def is_extended_resource(name: str) -> bool:
     """A resource of a device plugin, such as `example.com/gpu`."""
     return not is_native_resource(name) and not name.startswith("requests.") and not qualified_name("requests." + name)
+
+
+def fractional_bytes(pod: Pod) -> list[Problem]:
+    """Return amounts of bytes that are no whole number, of which kubectl warns (API server: `warningsForPod`).
+
+    `128m` is 0.128 bytes, and was meant as `128M` or `128Mi`. Not for requests that are only the limit's default.
+    """
+    root = Place([])
+    spec = root.at("spec")
+    asked = [(pod.spec.resources, spec.at("resources"))]
+    for field, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
+        for index, container in enumerate(containers):
+            asked.append((container.resources, spec.at(field).index(index).at("resources")))
+    for resources, place in asked:
+        if resources is not None:
+            _report_fractions(resources.limits, place.at("limits"))
+            own = {name: amount for name, amount in resources.requests.items() if resources.limits.get(name) != amount}
+            _report_fractions(own, place.at("requests"))
+    _report_fractions(pod.spec.overhead, spec.at("overhead"))
+    return root.problems
+
+
+def _report_fractions(amounts: Mapping[str, Quantity], place: Place) -> None:
+    for name, amount in amounts.items():
+        if name in _COUNTED_IN_BYTES and amount != Quantity(amount.value()):
+            told = f'"{amount}" is a fraction of a byte (m is a thousandth) and counts as {amount.value()}'
+            place.problems.append(Problem(place.key(name).path, f"{told}: expected whole bytes, such as 128Mi or 128M"))
 
 
 def validate_container_resources(resources: ResourceRequirements, claim_names: Set[str], place: Place) -> None:

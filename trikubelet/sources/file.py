@@ -37,6 +37,8 @@ from trikubelet.api.pod_kinds import FILE_SOURCE
 from trikubelet.formats.values import define, frozen
 from trikubelet.linux.inotify import ENTRIES, ITSELF, FileEvent, Inotify, Mask
 from trikubelet.sources.manifests import (
+    UNKNOWN_FIELD,
+    WARNED_FIELDS,
     Manifest,
     ManifestPod,
     ManifestProblem,
@@ -270,9 +272,13 @@ def _absolute(path: Path) -> Path:
 
 
 def _warn_of_fields(path: Path, warnings: tuple[ManifestProblem, ...]) -> None:
-    if warnings:
-        fields = list_fields([f"{warning.path} (line {warning.line})" for warning in warnings])
-        log.warning("unknown fields have no effect", file=display_path(path), fields=fields)
+    fields = [f"{warning.path} (line {warning.line})" for warning in warnings if warning.message == UNKNOWN_FIELD]
+    if fields:
+        log.warning("unknown fields have no effect", file=display_path(path), fields=list_fields(fields))
+    others = [warning for warning in warnings if warning.message != UNKNOWN_FIELD]
+    for warning in others[:WARNED_FIELDS]:
+        place = f"{display_path(path)}:{warning.line}"
+        log.warning("a value of a manifest looks wrong", file=place, field=warning.path, reason=warning.message)
 
 
 def _list(path: Path, read: Read, known: Mapping[Path, Signature | None], busy: frozenset[str]) -> _Listing:

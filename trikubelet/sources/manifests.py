@@ -46,6 +46,7 @@ from trikubelet.api import (
 from trikubelet.api.decode import wire_name
 from trikubelet.api.pod_kinds import CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION, FILE_SOURCE, HTTP_SOURCE
 from trikubelet.api.schema import APIObject
+from trikubelet.api.validate_resources import fractional_bytes
 from trikubelet.formats.values import frozen
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
 from trikubelet.sources.other_kinds import TEMPLATE_HINT, what_runs
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 MAX_MANIFEST_SIZE: Final = 10 * 2**20
 """The kubelet's limit (`maxConfigLength`)."""
+UNKNOWN_FIELD: Final = "unknown field, it has no effect"
 WARNED_FIELDS: Final = 10
 """Unknown fields that one warning names."""
 DEFAULT_NAMESPACE: Final = "default"
@@ -98,7 +100,7 @@ class Manifest:
     pods: tuple[ManifestPod, ...] = ()
     problems: tuple[ManifestProblem, ...] = ()
     warnings: tuple[ManifestProblem, ...] = ()
-    """What has no effect: fields that Kubernetes does not have."""
+    """Fields that Kubernetes does not have, and values that hardly mean what they say."""
     unread: bool = False
     """The content was not seen (no permission, no descriptor left, ...): the same version may be fine next time."""
 
@@ -254,12 +256,14 @@ class _Parser:
             self._problems(document, prefix, [Problem("metadata.name", message)])
         self._names.setdefault(pod.full_name, line)
         self.pods.append(ManifestPod(pod, line))
+        for warning in fractional_bytes(pod):
+            full = ".".join(part for part in (prefix, warning.path) if part)
+            self.warnings.append(ManifestProblem(self._file, document.line_of(full), full, warning.message))
 
     def _warn_of_unknown_fields(self, document: Document, prefix: str, paths: tuple[str, ...]) -> None:
         for path in paths:
             full = ".".join(part for part in (prefix, path) if part)
-            message = "unknown field, it has no effect"
-            self.warnings.append(ManifestProblem(self._file, document.line_of(full), full, message))
+            self.warnings.append(ManifestProblem(self._file, document.line_of(full), full, UNKNOWN_FIELD))
 
     def _problems(self, document: Document, prefix: str, problems: Iterable[Problem]) -> None:
         for problem in problems:
