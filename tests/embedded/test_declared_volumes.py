@@ -6,7 +6,7 @@ import os
 import signal
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from grpclib import GRPCError
@@ -97,7 +97,7 @@ def test_a_volume_that_nobody_can_fill_says_why(root: Path) -> None:
 async def image_with(node: Node, folder: Path, volumes: tuple[str, ...] = ("/data",)) -> str:
     base = OciImage.from_folder(make_root_folder(folder / "busybox"), {}).layer
     entries = layer(directory("data", mode=0o700), Entry("data/file", b"of the image\n"))
-    config = {"Volumes": {volume: {} for volume in volumes}}
+    config: dict[str, Any] = {"Volumes": {volume: {} for volume in volumes}}
     await node.runtime.images.import_archive(oci_archive(folder / "image.tar", [base, entries], "data:1", config))
     return "data:1"
 

@@ -5,7 +5,8 @@ Each on the embedded runtime and on containerd, behind its socket.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -123,7 +124,7 @@ CONTENT = (
     Entry("data/below/file", b"below\n"),
     Entry("data/gone", b"gone\n"),
 )
-VOLUME = {"Volumes": {"/data": {}}}
+VOLUME: dict[str, Any] = {"Volumes": {"/data": {}}}
 IS_MOUNT = "awk '$5 == \"{}\"' /proc/self/mountinfo | wc -l"
 
 
@@ -210,6 +211,20 @@ async def test_an_images_volume_at_a_file_is_refused(runtime: Runtime, image: Im
         await runtime.start(await runtime.pod(), image=name)
 
 
+async def test_an_images_volume_may_hold_an_overlay(runtime: Runtime, image: ImageMaker) -> None:
+    """As a Docker daemon needs it; the container's root, an overlay itself, cannot."""
+    name = await image(directory("data"), config=VOLUME)
+    script = """
+        cd $1 && mkdir lower upper work merged && touch lower/file &&
+        mount -t overlay none -o lowerdir=lower,upperdir=upper,workdir=work merged 2> /dev/null && ls merged
+    """
+    security = v1.LinuxContainerSecurityContext(privileged=True)
+    pod = await runtime.pod()
+    assert await runtime.run(pod, f"set -- /data; {script}", image=name, security=security) == ["file"]
+    security = v1.LinuxContainerSecurityContext(privileged=True)
+    assert await runtime.run(pod, f"set -- /tmp; {script}", image=name, security=security) == []
+
+
 # --- Working directories ----------------------------------------------------------------------------------------------
 
 
@@ -224,3 +239,39 @@ async def test_a_user_works_in_a_directory_that_it_may_not_enter(runtime: Runtim
     container = await runtime.start(pod, "sleep 1000", image=name, security=as_user(1000), working_dir="/root")
     told = await runtime.exec(container, ["sh", "-c", "pwd; ls ."])
     assert (told.stdout, told.exit_code) == (b"/root\n", 1)
+
+
+# --- What cannot start ------------------------------------------------------------------------------------------------
+
+
+async def test_a_start_that_fails_is_an_end(runtime: Runtime, image: ImageMaker, tmp_path: Path) -> None:
+    """So that a pod whose containers are not started again is Failed, and does not wait for ever."""
+    name = await image("file", directory("folder"), Entry("loop", link="loop"))
+    (tmp_path / "file").touch()
+    file, folder = str(tmp_path / "file"), str(tmp_path)
+    pod = await runtime.pod()
+    failing: list[dict[str, Any]] = [
+        {"working_dir": "/file"},
+        {"working_dir": "/loop/x"},
+        {"mounts": [v1.Mount(host_path=file, container_path="/folder")]},
+        {"mounts": [v1.Mount(host_path=folder, container_path="/file")]},
+        {"mounts": [v1.Mount(host_path=folder, container_path="/file/below")]},
+        {"mounts": [v1.Mount(host_path=folder, container_path="/loop")]},
+        {"mounts": [v1.Mount(host_path=folder, container_path="/proc/absent")]},
+        {"resources": v1.LinuxContainerResources(cpuset_cpus="nonsense")},
+    ]
+    for fields in failing:
+        container = await runtime.create(pod, "true", image=name, **fields)
+        with pytest.raises(CRIError):
+            await runtime.calls.start_container(container)
+        ended = await runtime.status(container)
+        assert (ended.state, ended.exit_code, ended.reason) == (
+            v1.ContainerState.CONTAINER_EXITED,
+            128,
+            "StartError",
+        ), fields
+    # containerd tells of this one by its exit code alone.
+    container = await runtime.create(pod, "true", image=name, envs=[v1.KeyValue(key="LONG", value=b"x" * 140_000)])
+    with suppress(CRIError):
+        await runtime.calls.start_container(container)
+    assert (await runtime.ended(container)).exit_code in (1, 128)

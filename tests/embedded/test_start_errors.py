@@ -41,8 +41,8 @@ async def image(node: Node, tmp_path: Path) -> str:
     return "app:1"
 
 
-def mount(source: Path, target: str, **more: bool) -> v1.Mount:
-    return v1.Mount(host_path=str(source), container_path=target, **more)
+def mount(source: Path, target: str, *, readonly: bool = False) -> v1.Mount:
+    return v1.Mount(host_path=str(source), container_path=target, readonly=readonly)
 
 
 async def said_of(node: Node, image: str, **fields: Any) -> str:
