@@ -194,11 +194,14 @@ async def test_a_symlink_in_an_image_does_not_lead_a_mount_out_of_it(node: Node,
     sandbox = await node.sandbox()
     inside = v1.Mount(container_path="/inside/volume", host_path=str(volume))
     assert (await node.run(sandbox, ["cat", "/bin/volume/file"], image="evil", mounts=[inside])).out == "volume\n"
-    for path in ("/data", "/magic"):
-        mount = v1.Mount(container_path=path, host_path=str(volume))
-        container = await node.create(sandbox, ["true"], image="evil", mounts=[mount])
-        with pytest.raises(GRPCError):
-            await node.start(container)
+    data = v1.Mount(container_path="/data", host_path=str(volume))
+    script = f"cat /data/file {outside}/file; readlink -f /data"
+    ended = await node.run(sandbox, ["sh", "-c", script], image="evil", mounts=[data])
+    assert ended.out == f"volumevolume{outside}\n"  # in the container, made there
+    magic = v1.Mount(container_path="/magic", host_path=str(volume))
+    container = await node.create(sandbox, ["true"], image="evil", mounts=[magic])
+    with pytest.raises(GRPCError):
+        await node.start(container)
     assert list(outside.iterdir()) == []
 
 
