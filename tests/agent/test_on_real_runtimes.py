@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.agent.real_node import RealNode
 
 UNTIL_TERM = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+SHORT_SLEEP = "sleep 0.05"
+FOR_EVER = f"while :; do {SHORT_SLEEP}; done"
 COUNT = "trap 'exit 0' TERM; i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
 
 
@@ -94,6 +96,23 @@ def test_a_container_that_ignores_sigterm_is_killed_when_its_grace_is_over(node:
     node.until(lambda: node.process() is None, "the container is dead")
     assert time.monotonic() - asked > 1.8
     node.until_gone("stubborn")
+
+
+def test_a_hook_beyond_the_grace_runs_on_until_its_container_has_ended(node: RealNode) -> None:
+    story = node.shared / "story"
+    container = node.container("trap 'echo TERM >> /shared/story' TERM; echo up >> /shared/story; " + FOR_EVER)
+    hook = f"while :; do echo hook >> /shared/story; {SHORT_SLEEP}; done"
+    container["lifecycle"] = {"preStop": {"exec": {"command": ["sh", "-c", hook]}}}
+    node.run("web", container, terminationGracePeriodSeconds=1)
+    node.start()
+    node.until_running("web")
+    node.until(story.exists, "the container listens to signals")
+    node.delete("web")
+    node.until_gone("web")
+    told = story.read_text().splitlines()
+    assert told[:2] == ["up", "hook"]
+    assert "hook" in told[told.index("TERM") :], "the hook went on after the signal"
+    assert "PreStopHook" not in node.cli("events").stdout
 
 
 def test_an_edited_manifest_replaces_the_pod_after_the_old_one_has_ended(node: RealNode) -> None:

@@ -97,6 +97,10 @@ async def _ask_for_the_end(asked: Sequence[Ask], hook: float) -> None:
     [run] = sim.started("main")
     assert run.ended_at is not None
     assert run.ended_at <= deadline + MINIMUM_STOP + SLACK
+    for call in sim.calls.of("ExecSync"):
+        assert call.ended_at == pytest.approx(min(call.time + hook, run.ended_at), abs=0.1), (
+            "it ends with its container"
+        )
 
 
 async def _kill(node: SimNode, number: int, ask: Ask, told: list[int]) -> None:

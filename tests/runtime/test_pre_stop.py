@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -72,6 +73,12 @@ class Kills:
         return self.node.sim.calls.count("ExecSync")
 
 
+async def no_tasks_left(node: Node) -> bool:
+    """True if nothing runs for containers any more."""
+    await trio.testing.wait_all_tasks_blocked()
+    return not node.nursery.child_tasks
+
+
 def with_hook(name: str = "main", handler: LifecycleHandler | None = None, **fields: Any) -> Container:
     handler = handler or LifecycleHandler(exec=ExecAction(command=("drain",)))
     return make_container(name, lifecycle=Lifecycle(pre_stop=handler), **fields)
@@ -108,6 +115,94 @@ async def test_a_hook_that_takes_all_of_the_grace_period_leaves_two_seconds(
     await node.sync(pod)
     assert await Kills(node).seconds(pod) == pytest.approx(32, abs=0.5)
     assert FAILED_HOOK not in node.said(pod)
+
+
+@pytest.mark.parametrize("watching", [False, True])
+async def test_a_hook_beyond_its_grace_lives_until_its_container_has_ended(
+    autojump_clock: MockClock, node: Node, watching: bool
+) -> None:
+    node.sim.program(drains_in(1000))
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    await Kills(node, watching=watching).seconds(pod)
+    [hook] = node.sim.calls.of("ExecSync")
+    [container] = node.sim.started("main")
+    assert hook.ended_at == pytest.approx(container.ended_at, abs=0.1)
+    assert await no_tasks_left(node)
+
+
+async def test_a_hook_that_fails_beyond_its_grace_is_no_news(autojump_clock: MockClock, node: Node) -> None:
+    node.sim.program(drains_in(31, exit_code=1))
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    assert await Kills(node).seconds(pod) == pytest.approx(32, abs=0.5)
+    [hook] = node.sim.calls.of("ExecSync")
+    assert hook.outcome == "ok"
+    assert FAILED_HOOK not in node.said(pod)
+
+
+@pytest.mark.parametrize("watching", [False, True])
+async def test_a_hook_that_the_runtime_does_not_end_is_left_with_its_container(
+    autojump_clock: MockClock, node: Node, watching: bool
+) -> None:
+    node.sim.program(Program.runs_forever(sigterm=None))
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    node.sim.faults.hang_next("ExecSync")
+    assert await Kills(node, watching=watching).seconds(pod) == pytest.approx(32, abs=0.5)
+    [hook] = node.sim.calls.of("ExecSync")
+    assert hook.outcome == "cancelled"
+    assert await no_tasks_left(node)
+
+
+async def test_a_stop_that_fails_does_not_end_the_hook(autojump_clock: MockClock, node: Node) -> None:
+    node.sim.program(drains_in(1000))
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    kills = Kills(node)
+    node.sim.faults.fail_next("StopContainer", message="stuck")
+    [container] = node.sim.running_containers()
+    assert (await kills.containers.kill_container(pod, container.id, "main")).failed
+    await trio.sleep(10)
+    [hook] = node.sim.calls.of("ExecSync")
+    assert hook.outcome == "in progress"
+    assert await kills.seconds(pod, 5) == pytest.approx(5, abs=0.5)
+    assert hook.outcome == "ok"
+    assert kills.hooks_run == 1
+    assert await no_tasks_left(node)
+
+
+async def test_a_hook_ends_with_its_pods_life(autojump_clock: MockClock, node: Node) -> None:
+    node.sim.program(drains_in(1000))
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    async with trio.open_nursery() as life:
+        kills = Kills(attrs.evolve(node, nursery=life))
+        with trio.move_on_after(31):
+            await kills.kill(pod)
+        life.cancel_scope.cancel()
+    [hook] = node.sim.calls.of("ExecSync")
+    assert (hook.outcome, len(node.sim.running_containers())) == ("cancelled", 1)
+
+
+async def test_hooks_of_sidecars_that_do_not_exit_end_together_two_seconds_after_the_grace(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    """As in Kubernetes' node test "should terminate sidecars simultaneously if prestop doesn't exit"."""
+    names = ("side-1", "side-2", "side-3")
+    for name in names:
+        node.sim.program(drains_in(math.inf, sigterm=5), container=name)
+    node.sim.program(Program.exits(5), container="main")
+    sidecars = tuple(with_hook(name, restart_policy="Always") for name in names)
+    pod = make_pod(init_containers=sidecars, restart_policy="Never")
+    await node.settle(pod, 8)
+    assert {container.name for container in node.sim.running_containers()} == set(names)
+    assert await Kills(node, watching=True).seconds(pod) == pytest.approx(32, abs=0.5)
+    hooks = node.sim.calls.of("ExecSync")
+    assert [hook.ended_at - hook.time for hook in hooks if hook.ended_at] == [pytest.approx(32, abs=0.2)] * 3
+    ends = [node.sim.started(name)[0] for name in names]
+    assert [end.exit_code for end in ends] == [137] * 3
+    assert await no_tasks_left(node)
 
 
 async def test_the_override_is_the_hooks_grace_too(autojump_clock: MockClock, node: Node) -> None:
@@ -314,8 +409,7 @@ async def test_nothing_is_left_of_a_kill_when_its_container_has_ended_by_itself(
     await node.sync(pod)
     kills = Kills(node, watching=True)
     assert await kills.seconds(pod) == pytest.approx(10, abs=0.5)
-    await trio.testing.wait_all_tasks_blocked()
-    assert not node.nursery.child_tasks
+    assert await no_tasks_left(node)
     assert FAILED_HOOK not in node.said(pod)
 
 

@@ -1,16 +1,17 @@
 """Ending containers and pods: the single steps. When they are taken is told by `containers.life`.
 
-A grace period that runs (`Grace`) has a deadline, which a further request may move closer, never away. It cuts what a
-container may do before it gets its signal: its preStop hook, and the wait for its turn (sidecars wait for the
-main containers, and for the sidecars that started after them). It never cuts the stop itself: the runtime is told how
-many seconds are left, two at least, and asked again beside that with less when the deadline has moved. A runtime that
-is away is asked again until the deadline.
+A grace period that runs (`Grace`) has a deadline, which a further request may move closer, never away. The deadline
+ends the waits before a container gets its signal: for its preStop hook, and for its turn (sidecars wait for the main
+containers, and for the sidecars that started after them). The hook itself runs on until the container has ended. The
+stop is never cut: the runtime is told how many seconds are left, two at least, and asked again beside that with less
+when the deadline has moved. A runtime that is away is asked again until the deadline.
 """
 
 from __future__ import annotations
 
 import math
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -175,36 +176,51 @@ class Killer:
         """The result of `work`, or None when the container ended first: then `work` is cancelled."""
         return await until_ended(self._ended, pod_uid, container_id, work, delay=STOP_TIMEOUT)
 
-    async def run_pre_stop_hook(self, pod: Pod, container: Container, container_id: str, grace: Grace) -> None:
-        """Run the container's hook, once in the agent's life and no longer than its grace. Without grace none is begun.
+    async def run_pre_stop_hook(
+        self, pod: Pod, container: Container, container_id: str, grace: Grace, instance: trio.Nursery
+    ) -> None:
+        """Begin the container's hook, once in the agent's life, and wait until it or the grace is over.
 
-        How it ends is told by an event and the log. Cancelled, it leaves the hook to the runtime, which ends it.
+        The hook lives in the nursery of the container's instance: neither the end of the grace nor cancelling the wait
+        ends it. Without grace none is begun. An event and the log tell how it ended.
         """
         handler = None if container.lifecycle is None else container.lifecycle.pre_stop
         began = container_id in self._hooks_begun
         if handler is None or self._hooks is None or began or grace.deadline <= trio.current_time():
             return
         self._hooks_begun.add(container_id)
-        facts = {"pod": pod.full_name, "container": container.name, "container_id": container_id}
-        log.debug("running preStop hook", **facts)
+        hook_log = log.bind(pod=pod.full_name, container=container.name, container_id=container_id)
+        hook_log.debug("running preStop hook")
+        over = trio.Event()
+        hook = partial(self._hooks.run, container_id, pod, container, handler)
+        instance.start_soon(self._until_over, pod, container, hook, over, name=f"preStop hook of {container.name}")
+        with (
+            grace.limit() as limit,
+            self.steps.step(
+                pod.metadata.uid, "preStop hook", container=container.name, deadline=lambda: grace.deadline
+            ),
+        ):
+            await over.wait()
+        if limit.cancelled_caught:
+            over.set()
+            hook_log.warning("preStop hook not completed in grace period, stopping the container")
+
+    async def _until_over(
+        self, pod: Pod, container: Container, hook: Callable[[], Awaitable[None]], over: trio.Event
+    ) -> None:
+        """Run a hook to its end, and set `over`. If the grace has set it before, the hook's failure is no news."""
         try:
-            with (
-                grace.limit() as limit,
-                self.steps.step(
-                    pod.metadata.uid, "preStop hook", container=container.name, deadline=lambda: grace.deadline
-                ),
-            ):
-                await self._hooks.run(container_id, pod, container, handler)
-            if limit.cancelled_caught:
-                log.warning("preStop hook not completed in grace period", **facts)
+            await hook()
         except HookError as error:
-            if error.container_ended:
-                log.debug("container ended before its preStop hook", **facts)
+            if error.container_ended or over.is_set():
+                log.debug("preStop hook ended with its container", pod=pod.full_name, container=container.name)
             else:
                 self._hook_failed(pod, container)
         except Exception as error:  # noqa: BLE001 - a hook concerns its own container only
-            log.error("preStop hook could not be run", problem=type(error).__name__, **facts)
+            problem = type(error).__name__
+            log.error("preStop hook could not be run", problem=problem, pod=pod.full_name, container=container.name)
             self._hook_failed(pod, container)
+        over.set()
 
     def _hook_failed(self, pod: Pod, container: Container) -> None:
         """Without what the hook said, which may be secret."""

@@ -2,12 +2,13 @@
 
 A container instance has a scope of its own among what runs for its pod: its probes while it runs, and then its end:
 preStop hook, turn, stop. The scope closes when the instance is known to have ended, and what it started is gone with
-it. A restart is the end of one scope and the begin of another. An instance for which nothing runs has none.
+it, its hook too, which may outlast the grace period and even an attempt to stop the container that failed. A restart is
+the end of one scope and the begin of another. An instance for which nothing runs has none.
 
 Asking for an instance's end begins it, or hastens the one that is under way: a sync that kills a container for a failed
 probe may be cancelled because the pod is deleted, and the pod's end then joins what has begun. The caller waits for
 it; cancelling the wait does not cancel the end, which lives in the pod's nursery. Only the end of a whole pod is not
-called off: for an instance without probes it is done in the caller's task.
+called off: for an instance without probes and preStop hook it is done in the caller's task.
 """
 
 from __future__ import annotations
@@ -105,16 +106,19 @@ class ContainerLife:
                 nursery.start_soon(self._probe, name=f"probes of {self.name}")
             async with self._receive:
                 async for ending in self._receive:
-                    await self.end(ending)
+                    await self.end(ending, nursery)
                     if self.over:
                         break
             nursery.cancel_scope.cancel()
 
-    async def end(self, ending: _Ending) -> None:
-        """Try to end it, once. Cancelled, it leaves the container to the next attempt."""
+    async def end(self, ending: _Ending, instance: trio.Nursery | None = None) -> None:
+        """Try to end it, once. Cancelled, it leaves the container to the next attempt.
+
+        `instance`: the nursery in which its preStop hook lives. Without it none is run.
+        """
         self.ending = ending
         with ending.scope:
-            ending.problem = await self._end(ending)
+            ending.problem = await self._end(ending, instance)
         self.ending = None
         if ending.problem is None:
             self.over = True
@@ -139,7 +143,7 @@ class ContainerLife:
         with self._probing:
             await self._probes.run(self.name)
 
-    async def _end(self, ending: _Ending) -> CRIError | None:
+    async def _end(self, ending: _Ending, instance: trio.Nursery | None) -> CRIError | None:
         async def end() -> CRIError | None:
             pod, container, grace = ending.pod, ending.container, ending.grace
             step = partial(
@@ -151,7 +155,8 @@ class ContainerLife:
             )
             if ending.for_good and not is_sidecar(container):
                 self._probes.stop_liveness_and_startup(self.name)
-            await self._killer.run_pre_stop_hook(pod, container, self._id, grace)
+            if instance is not None:
+                await self._killer.run_pre_stop_hook(pod, container, self._id, grace, instance)
             if ending.order is not None:
                 with grace.limit(), step("turn to end"):
                     await ending.order.wait_for_turn(self.name)
@@ -296,7 +301,8 @@ class PodContainers:
         self._killer.killing(pod, name, ending.message)
         left = round(ending.grace.deadline - trio.current_time(), 1)
         log.info("killing container", pod=pod.full_name, container=name, container_id=container_id, grace=left)
-        if life is None and ending.for_good:
+        has_hook = ending.container.lifecycle is not None and ending.container.lifecycle.pre_stop is not None
+        if life is None and ending.for_good and not has_hook:
             # The end of a pod is not called off, and nothing else runs for the container: this task is its scope.
             await self._live(container_id, self._new_life(container_id, name), ending)
         else:
