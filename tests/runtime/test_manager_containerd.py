@@ -8,9 +8,12 @@ import attrs
 import pytest
 import trio
 
+from tests.patience import PATIENCE
 from tests.runtime.conftest import make_pod
 from tests.runtime.containerd_stage import shell, stage_on
 from trikubelet.api import VolumeMount
+from trikubelet.container.model import ContainerState
+from trikubelet.rpc.cri.client import RuntimeClient
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,4 +80,45 @@ async def test_the_runtimes_own_words_reach_the_user(containerd: ContainerdNode,
         result = await stage.sync(pod)
         assert result.results[-1].reason == "RunContainerError"
         assert "/no/such/program" in result.results[-1].message
+        await stage.destroy(pod)
+
+
+@pytest.mark.parametrize("policy", ["Always", "Never"])
+@pytest.mark.parametrize("seconds", [0.0, 0.005, 0.01, 0.02, 0.04, 0.08])
+async def test_a_start_that_is_cut_off_with_its_agent_costs_no_restart(
+    containerd: ContainerdNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, policy: str
+) -> None:
+    """The agent dies so many seconds after it asked for the start."""
+    pod = make_pod(shell("main", "echo ran; exec sleep 1000"), name="cut-off", restart_policy=policy)
+    start = RuntimeClient.start_container
+
+    async def start_for_a_moment(client: RuntimeClient, container_id: str) -> None:
+        with trio.move_on_after(seconds):
+            await start(client, container_id)
+        agent.cancel()
+        await trio.lowlevel.checkpoint()
+
+    with trio.CancelScope() as agent, monkeypatch.context() as patch:
+        patch.setattr(RuntimeClient, "start_container", start_for_a_moment)
+        async with stage_on(containerd, tmp_path) as stage:
+            await stage.sync(pod)
+    assert agent.cancelled_caught
+    async with stage_on(containerd, tmp_path) as stage:
+        with trio.fail_after(PATIENCE):
+            while True:
+                await stage.sync(pod)
+                (main, *earlier) = (await stage.status(pod)).container_statuses
+                killed = main.state is ContainerState.EXITED and policy == "Never"
+                if main.state is ContainerState.RUNNING or killed:
+                    break
+                await trio.sleep(0.1)
+        if killed or earlier:
+            # The process may have run for a moment, so it counts.
+            first = main if killed else earlier[0]
+            assert first.message.startswith("failed to start containerd task"), first
+            assert first.restart_count == 0
+        else:
+            await stage.until_line(pod, "ran")
+            assert (main.restart_count, stage.lines(pod)) == (0, ["ran"])
+            assert "BackOff" not in [reason for reason, _ in stage.said(pod)]
         await stage.destroy(pod)

@@ -123,6 +123,9 @@ class ContainerStatus:
     restart_count: int = 0
     reason: str = ""
     message: str = ""
+    start_cut_off: bool = False
+    """True for a container in state CREATED that the runtime calls exited: its start ended with the client that asked
+    for it, before any process of it ran."""
     user: ContainerUser | None = None
     """None when the runtime does not tell."""
     resources: RuntimeResources | None = None

@@ -36,8 +36,11 @@ ContainerStates = dict[str, ContainerState]
 
 
 def states_of_status(status: PodRuntimeStatus) -> ContainerStates:
-    """The states that an inspection saw."""
-    states = {container.id.id: container.state for container in status.container_statuses}
+    """The states that an inspection saw, as the runtime's lists show them."""
+    states = {
+        container.id.id: ContainerState.EXITED if container.start_cut_off else container.state
+        for container in status.container_statuses
+    }
     for sandbox in status.sandbox_statuses:
         states[sandbox.id] = ContainerState.RUNNING if sandbox.ready else ContainerState.EXITED
     return states

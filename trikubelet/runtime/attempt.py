@@ -1,9 +1,11 @@
 """Which run of a container comes next: the number in its attempt, its log's name and its restart count. Pure.
 
-An agent that is killed between CreateContainer and StartContainer leaves a container that was made and never started.
-The kubelet makes the next one with the next number, so its death costs the pod a restart. Here the successor takes the
-number, and the other one is removed first: two containers of one number cannot be, and what is made now has the image,
-variables, volumes, resources and sandbox that the pod has now.
+An agent that is killed between CreateContainer and StartContainer leaves a container that was made and never started,
+and so does one that is killed in the middle of StartContainer: containerd then gives the start up, and the container is
+CREATED here (`convert.start_was_cut_off`) though containerd calls it exited. The kubelet makes the next one with the
+next number, so its death costs the pod a restart. Here the successor takes the number, and the other one is removed
+first: two containers of one number cannot be, and what is made now has the image, variables, volumes, resources and
+sandbox that the pod has now.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -27,8 +28,17 @@ if TYPE_CHECKING:
 
 log = get_logger("runtime")
 
+START_ERROR: Final = "StartError"
+START_ERROR_CODE: Final = 128
+"""Reason and exit code of a container that the runtime could not start."""
 _NOTHING_SAID: Final = RuntimeResources()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_CUT_OFF: Final = re.compile(
+    r"(?!failed to start )(failed to [^:]*: |start failed: |unix:[^:]*: |: )+"
+    r"(context cancell?ed|signal: killed)(: unknown)?"
+)
+"""containerd's words where its client left before the process began: its own steps, and no word of the OCI runtime. A
+start that was cut off later ("failed to start containerd task") may have run the process for a moment."""
 _STATES: Final = {
     v1.ContainerState.CONTAINER_CREATED: ContainerState.CREATED,
     v1.ContainerState.CONTAINER_RUNNING: ContainerState.RUNNING,
@@ -74,12 +84,28 @@ def listed_sandbox(sandbox: v1.PodSandbox, runtime_name: str) -> RuntimeContaine
     )
 
 
+def start_was_cut_off(status: v1.ContainerStatus) -> bool:
+    """True if the start of the container ended with the client that asked for it, before any process of it ran."""
+    return (
+        status.state == v1.ContainerState.CONTAINER_EXITED
+        and status.started_at == 0
+        and status.exit_code == START_ERROR_CODE
+        and status.reason == START_ERROR
+        and _CUT_OFF.fullmatch(status.message) is not None
+    )
+
+
 def container_status(
-    status: v1.ContainerStatus, *, runtime_name: str, pod_sandbox_id: str, termination_message: str = ""
+    status: v1.ContainerStatus,
+    *,
+    runtime_name: str,
+    pod_sandbox_id: str,
+    termination_message: str = "",
+    start_cut_off: bool = False,
 ) -> ContainerStatus:
     """A container's status; what it wrote at its end is added to the runtime's message."""
     record = read_container_record(status.annotations)
-    state = container_state(status.state)
+    state = ContainerState.CREATED if start_cut_off else container_state(status.state)
     exited = state is ContainerState.EXITED
     messages = (status.message, termination_message) if exited else ()
     return ContainerStatus(
@@ -98,6 +124,7 @@ def container_status(
         restart_count=record.restart_count,
         reason=status.reason if exited else "",
         message=": ".join(message for message in messages if message),
+        start_cut_off=start_cut_off,
         user=_user(status),
         resources=_resources(status.resources.linux),
         log_path=status.log_path,

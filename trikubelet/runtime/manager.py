@@ -106,6 +106,7 @@ class RuntimeManager:
             hooks=hooks,
             seen_end=self._observer.seen_end,
             remember_end=self.remember_end,
+            start_failed=self._observer.start_failed,
             actuated=self._actuated,
         )
         self._collector = ContainerCollector(

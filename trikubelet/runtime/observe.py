@@ -26,7 +26,13 @@ from trikubelet.container.model import ContainerStatus, PodRuntimeStatus, Runnin
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.containers.mounts import termination_path
-from trikubelet.runtime.convert import container_status, listed_container, listed_sandbox, sandbox_status
+from trikubelet.runtime.convert import (
+    container_status,
+    listed_container,
+    listed_sandbox,
+    sandbox_status,
+    start_was_cut_off,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -54,6 +60,8 @@ class Observer:
         self._runtime = runtime
         self._files = files
         self._ended: OrderedDict[str, ContainerStatus] = OrderedDict()
+        self._failed_starts: OrderedDict[str, None] = OrderedDict()
+        """Containers that the runtime refused to start, or did not start in time, as it answered to this agent."""
 
     async def pods(self, runtime_name: str, *, everything: bool) -> list[RunningPod]:
         """All pods, newest first, with running containers and ready sandboxes only unless `everything` is asked for.
@@ -147,6 +155,13 @@ class Observer:
         containers = await self._runtime.list_containers(v1.ContainerFilter(label_selector={POD_UID: uid}))
         return await _each(sorted(containers, key=_container_age), inspect_container)
 
+    def start_failed(self, container_id: str) -> None:
+        """The start failed while this agent waited for it, so it was not cut off by the end of an agent."""
+        self._failed_starts[container_id] = None
+        self._ended.pop(container_id, None)
+        if len(self._failed_starts) > _MOST_REMEMBERED:
+            self._failed_starts.popitem(last=False)
+
     def seen_end(self, container_id: str) -> ContainerStatus | None:
         """The last status of a container, if it was seen to have ended and is remembered."""
         return self._ended.get(container_id)
@@ -162,7 +177,11 @@ class Observer:
             return self._ended[status.id]
         message = termination_message(status, self._files) if exited else ""
         seen = container_status(
-            status, runtime_name=runtime_name, pod_sandbox_id=sandbox_id, termination_message=message
+            status,
+            runtime_name=runtime_name,
+            pod_sandbox_id=sandbox_id,
+            termination_message=message,
+            start_cut_off=start_was_cut_off(status) and status.id not in self._failed_starts,
         )
         if exited:
             self._ended[status.id] = seen

@@ -411,4 +411,5 @@ def _retry_at(error: BaseException) -> float | None:
 
 def _passes(error: CRIError) -> bool:
     """Whether the runtime was away, or is still at an earlier attempt of the same: that has reserved the name."""
-    return error.status in (Status.UNAVAILABLE, Status.ALREADY_EXISTS) or "is reserved for" in error.message
+    at_it = error.still_starting or "is reserved for" in error.message
+    return at_it or error.status in (Status.UNAVAILABLE, Status.ALREADY_EXISTS)

@@ -43,6 +43,9 @@ T = TypeVar("T")
 STOPPED_BY_KILL = 137
 FAILED_TO_START = 128
 LOST_WITH_THE_NODE = 255
+GIVING_UP = 2.2
+"""Seconds that containerd 1.6 takes to give up a start whose client has left: so long it cannot be removed."""
+CUT_OFF = "failed to create containerd task: failed to create shim task: context canceled: unknown"
 
 CREATED = v1.ContainerState.CONTAINER_CREATED
 RUNNING = v1.ContainerState.CONTAINER_RUNNING
@@ -309,6 +312,8 @@ class Machine:
                 f'failed to set starting state for container "{container.id}": container is in {container.state.name}'
             )
             raise GRPCError(Status.UNKNOWN, f"{text} state")
+        if container.end is not None:
+            raise GRPCError(Status.UNKNOWN, "container is already in starting state")
         metadata = container.sandbox.config.metadata
         key = (metadata.uid, container.name)
         life = container.program.life(self._starts[key])
@@ -337,6 +342,15 @@ class Machine:
         self._publish(v1.ContainerEventType.CONTAINER_STARTED_EVENT, container.sandbox, container)
         if life.duration is not None:
             self.plan_end(container, PlannedEnd(now + life.duration, life.exit_code, life.reason, life.message))
+
+    def cut_off_start(self, container_id: str) -> None:
+        """The client left in the middle of a start: as containerd does, give it up, which takes a while."""
+        container = self.containers.get(container_id)
+        if container is None or container.state is not CREATED or container.end is not None:
+            return
+        container.end = PlannedEnd(trio.current_time() + GIVING_UP, FAILED_TO_START, "StartError", CUT_OFF)
+        heapq.heappush(self._ends, (container.end.time, next(self._order), container, container.end))
+        self._wake(container)
 
     async def stop_container(self, container: Container, timeout: float) -> None:
         """Send the stop signal, SIGKILL after `timeout` seconds (at once for 0), and wait for the end."""
@@ -368,6 +382,9 @@ class Machine:
     async def remove_container(self, container: Container) -> None:
         """Kill it if it runs, and forget it."""
         await self.stop_container(container, 0)
+        if container.state is CREATED and container.end is not None:
+            problem = f'failed to set removing state for container "{container.id}": container is in starting state'
+            raise GRPCError(Status.UNKNOWN, f"{problem}, can't be removed")
         if self.containers.pop(container.id, None) is None:
             return
         container.sandbox.containers.pop(container.id, None)

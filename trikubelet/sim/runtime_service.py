@@ -194,7 +194,11 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
             self._touch_log(listing.log_path(container))
             return v1.StartContainerResponse()
 
-        return await self._desk.serve("StartContainer", (container_id,), effect)
+        try:
+            return await self._desk.serve("StartContainer", (container_id,), effect)
+        except trio.Cancelled:
+            self._machine.cut_off_start(container_id)
+            raise
 
     async def stop_container(self, stop_container_request: v1.StopContainerRequest) -> v1.StopContainerResponse:
         request = stop_container_request

@@ -42,5 +42,10 @@ class CRIError(Exception):
         """The runtime does not have this call."""
         return self.status is Status.UNIMPLEMENTED
 
+    @property
+    def still_starting(self) -> bool:
+        """The container cannot be removed yet: containerd starts it, or gives up the start of a client that left."""
+        return "container is in starting state" in self.message
+
     def __str__(self) -> str:
         return status_text(self.status, self.message)

@@ -40,6 +40,7 @@ from trikubelet.runtime.containers.mounts import (
 )
 from trikubelet.runtime.containers.resources import container_resources
 from trikubelet.runtime.containers.security import ImageUser, container_security_context, verify_run_as_non_root
+from trikubelet.runtime.convert import start_was_cut_off
 from trikubelet.runtime.hooks import HookError
 from trikubelet.runtime.images.manager import ImageError, ImageRequest, PresentImage
 from trikubelet.runtime.logs.paths import container_log_path, legacy_symlink_name
@@ -116,6 +117,7 @@ class ContainerStarter:
 
     `hooks` runs postStart hooks; without it, none is run. `seen_end` spares the question where a container that is to
     be removed keeps its log; what is answered otherwise is left with `remember_end`, as it cannot be asked again.
+    `start_failed` gets the id of each container that the runtime refused to start, or did not start in time.
     `actuated` keeps what containers were started with.
     """
 
@@ -129,6 +131,7 @@ class ContainerStarter:
         hooks: HookRunner | None = None,
         seen_end: Callable[[str], ContainerStatus | None] = lambda _: None,
         remember_end: Callable[[v1.ContainerStatus, str], None] = lambda _, __: None,
+        start_failed: Callable[[str], None] = lambda _: None,
         actuated: ActuatedResources | None = None,
     ) -> None:
         self._actuated = actuated
@@ -146,6 +149,7 @@ class ContainerStarter:
         self._extras = context.extras
         self._seen_end = seen_end
         self._remember_end = remember_end
+        self._start_failed = start_failed
 
     async def start(self, request: StartRequest) -> str:
         """Bring a container to run, its postStart hook included; returns its id (kubelet: `startContainer`).
@@ -175,7 +179,7 @@ class ContainerStarter:
             await self._remove_unstarted(request, attempt.replaces.id)
         if problem := what_is_too_long(config):
             self._failed(request, problem)
-        container_id = await self._create_and_start(request, config)
+        container_id = await self._create_and_start(request, config, again=attempt.replaces is not None)
         self._files.link_log(pod, container.name, container_id, config.log_path)
         await self._run_post_start_hook(request, container_id)
         return container_id
@@ -287,19 +291,23 @@ class ContainerStarter:
 
     async def _remove_unstarted(self, request: StartRequest, container_id: str) -> None:
         """Make way for another one of the same number. Raises StartError, also when it has been started after all: the
-        last call of an agent that was killed may have been under way."""
+        last call of an agent that was killed may have been under way, or the runtime may still be giving it up."""
         try:
             status = (await self._runtime.container_status(container_id)).status
-            if status.state != v1.ContainerState.CONTAINER_CREATED:
+            if status.state != v1.ContainerState.CONTAINER_CREATED and not start_was_cut_off(status):
                 message = f"container {request.container.name} has been started meanwhile"
                 raise StartError(CREATE_CONTAINER_ERROR, message, retry_at=trio.current_time())
             await self._runtime.remove_container(container_id)
         except CRIError as error:
-            if not error.not_found:
-                self._failed(request, error.message.replace(container_id, request.container.name))
-                raise StartError(CREATE_CONTAINER_ERROR, error.message) from error
+            if error.not_found:
+                return
+            message = error.message.replace(container_id, request.container.name)
+            if not error.still_starting:
+                self._failed(request, message)
+            raise StartError(CREATE_CONTAINER_ERROR, message) from error
 
-    async def _create_and_start(self, request: StartRequest, config: v1.ContainerConfig) -> str:
+    async def _create_and_start(self, request: StartRequest, config: v1.ContainerConfig, *, again: bool) -> str:
+        """`again`: in place of one that was made and never started."""
         pod, container = request.pod, request.container
         step = partial(self._steps.step, pod.metadata.uid, container=container.name)
         try:
@@ -312,13 +320,18 @@ class ContainerStarter:
         except CRIError as error:
             self._failed(request, error.message)
             raise StartError(CREATE_CONTAINER_ERROR, error.message) from error
-        self._record(request, EventType.NORMAL, "Created", "Container created")
+        made = "Container created"
+        if again:
+            made += " again, with the same number: the agent went away before the last one had started"
+        self._record(request, EventType.NORMAL, "Created", made)
         try:
             with step(TURN):
                 async with self._turns.take(CallKind.START_CONTAINER):
                     with step("StartContainer"):
                         await self._runtime.start_container(container_id)
         except CRIError as error:
+            if not error.unavailable:
+                self._start_failed(container_id)
             # An id in an event's text would make each of them a new event.
             self._failed(request, error.message.replace(container_id, container.name))
             raise StartError(RUN_CONTAINER_ERROR, error.message) from error

@@ -1,0 +1,119 @@
+"""An agent is killed in the middle of a pod's start, at each moment: the next one goes on, and no restart is counted.
+
+The simulated runtime gives up a start whose client leaves, as containerd does: the container cannot be removed for two
+seconds, then it has exited with 128 and the reason StartError, though no process of it ever ran.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import trio
+
+from tests.agent.sim_node import SimNode, sim_node, static_pod
+from tests.captured_logs import capture_logs
+from trikubelet.sim import Program, SimulatedRuntime
+from trikubelet.sim.machine import FAILED_TO_START
+from trikubelet.sim.node import ScriptedSource, run_deterministically
+
+if TYPE_CHECKING:
+    from trikubelet.api import ContainerStatus, Pod
+
+CALL: Final = 0.02
+"""Seconds of each call to the runtime."""
+STARTED_WITHIN: Final = 12.0
+"""Seconds for a start in which nothing waits for a back-off: what a runtime gives up cannot be removed for a while."""
+GIVEN_UP_WITHIN: Final = 3.0
+KINDS: Final[dict[str, dict[str, Any]]] = {
+    "service": {},
+    "batch": {"restartPolicy": "Never"},
+    "retrying": {"restartPolicy": "OnFailure"},
+    "staged": {"initContainers": [{"name": "setup", "image": "test/setup:1"}], "restartPolicy": "Never"},
+    "meshed": {"initContainers": [{"name": "proxy", "image": "test:1", "restartPolicy": "Always"}]},
+}
+
+
+def statuses(node: SimNode, pod: Pod) -> list[ContainerStatus]:
+    status = node.status(pod)
+    return [*status.init_container_statuses, *status.container_statuses]
+
+
+def new_runtime() -> SimulatedRuntime:
+    sim = SimulatedRuntime(seed=1)
+    sim.delays["*"] = CALL
+    sim.program(Program.exits(after=1), container="setup")
+    return sim
+
+
+async def start_with_a_death(pod: Pod, seconds: float) -> bool:
+    """Start a pod by two agents, the first of which lives for so long. True if it died in the middle of the start."""
+    sim, source = new_runtime(), ScriptedSource("file")
+    async with sim_node(sim=sim, source=source):
+        source.put(pod)
+        await trio.sleep(seconds)
+        was_running = {one.name for one in sim.running_containers()}
+    source = ScriptedSource("file")
+    async with sim_node(sim=sim, source=source) as node:
+        source.put(pod)
+        await node.until_running(pod, within=STARTED_WITHIN)
+        await trio.sleep(30)
+        assert [(one.name, one.restart_count, one.last_state.terminated) for one in statuses(node, pod)] == [
+            (one.name, 0, None) for one in statuses(node, pod)
+        ]
+        names = [run.container_name for run in sim.runs()]
+        assert sorted(names) == sorted(set(names)), "each ran once"
+        assert {run.attempt for run in sim.runs()} == {0}
+        reasons = [event.reason for event in node.agent.recorder.events_of(pod.metadata.uid)]
+        assert "BackOff" not in reasons
+        assert "Failed" not in reasons
+    return "main" not in was_running
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pod_whose_start_is_cut_off_at_any_moment_starts_once_and_counts_no_restart(kind: str) -> None:
+    moment, pod = 0.0, static_pod("web", **KINDS[kind])
+    with capture_logs():
+        while run_deterministically(partial(start_with_a_death, pod, moment), seed=1):
+            moment += CALL / 2
+    assert moment > 5 * CALL
+
+
+def test_the_event_says_that_a_container_was_made_again() -> None:
+    async def live() -> list[str]:
+        sim, source, pod = new_runtime(), ScriptedSource("file"), static_pod("web", restartPolicy="Never")
+        sim.delays["StartContainer"] = 1.0
+        async with sim_node(sim=sim, source=source) as node:
+            source.put(pod)
+            await node.until(lambda: bool(sim.calls.of("StartContainer")))
+        await trio.sleep(GIVEN_UP_WITHIN)
+        assert sim.running_containers() == []
+        [container] = sim.machine.containers.values()
+        assert (container.exit_code, container.started_at) == (FAILED_TO_START, 0)
+        source = ScriptedSource("file")
+        async with sim_node(sim=sim, source=source) as node:
+            source.put(pod)
+            await node.until_running(pod, within=2)
+            return [event.message for event in node.agent.recorder.events_of(pod.metadata.uid)]
+
+    with capture_logs():
+        said = run_deterministically(live, seed=1)
+    assert "Container created again, with the same number: the agent went away before the last one had started" in said
+
+
+def test_a_start_that_failed_by_itself_counts_and_waits() -> None:
+    async def live() -> tuple[int, list[str]]:
+        pod = static_pod("web")
+        async with sim_node(sim=new_runtime()) as node:
+            message = "failed to create containerd task: failed to create shim task: context canceled"
+            node.sim.program(Program.fails_to_start(message), container="main")
+            node.source.put(pod)
+            await trio.sleep(100)
+            reasons = [event.reason for event in node.agent.recorder.events_of(pod.metadata.uid)]
+            return node.status(pod).container_statuses[0].restart_count, reasons
+
+    with capture_logs():
+        restarts, reasons = run_deterministically(live, seed=1)
+    assert restarts > 0
+    assert "BackOff" in reasons
