@@ -5,10 +5,54 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import attrs
 import pytest
 
+from tests.captured_logs import capture_logs
+from trikubelet.agent import run as agent_run
+from trikubelet.agent.options import AgentOptions, ClusterOptions
 from trikubelet.agent.root_folder import RootFolderInUseError, lock_root_folder
 from trikubelet.agent.run import socket_path
+from trikubelet.agent.start import StartError
+from trikubelet.config.kubelet_configuration import KubeletConfiguration
+from trikubelet.node.pod_managers import PodManager
+
+KUBELET = PodManager("the Go kubelet", 7, cgroup_root="/")
+PODMAN = PodManager("podman", 8)
+ALONE = AgentOptions(configuration=KubeletConfiguration(), root_dir=Path("/root/folder"), node_name="n")
+IN_CLUSTER = attrs.evolve(ALONE, cluster=ClusterOptions(kubeconfig=Path("/k"), cert_dir=Path("/c")))
+ON_CONTAINERD = "unix:///run/containerd/containerd.sock"
+
+
+def told_beside(monkeypatch: pytest.MonkeyPatch, options: AgentOptions, *others: PodManager) -> list[tuple[str, str]]:
+    """Level and text of what the start of an agent says."""
+    monkeypatch.setattr(agent_run, "other_pod_managers", lambda root_dir: list(others))
+    with capture_logs() as lines:
+        agent_run._look_for_others(options)
+    return [(line["log_level"], f"{line['event']}: {line['others']}") for line in lines]
+
+
+def test_the_start_names_others_that_manage_pods_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told_beside(monkeypatch, ALONE) == []
+    assert told_beside(monkeypatch, ALONE, KUBELET, PODMAN) == [
+        (
+            "info",
+            "others manage pods on this machine, and this agent leaves theirs alone: "
+            "the Go kubelet (pid 7), podman (pid 8)",
+        )
+    ]
+    shared = attrs.evolve(ALONE, runtime_endpoint=ON_CONTAINERD)
+    ((level, text),) = told_beside(monkeypatch, shared, KUBELET)
+    assert level == "warning"
+    assert text.startswith("a kubelet that uses the same runtime ends this agent's pods")
+    assert told_beside(monkeypatch, shared, PODMAN)[0][0] == "info"
+
+
+def test_a_node_of_a_cluster_has_one_kubelet(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StartError, match=r"the Go kubelet \(pid 7\) manages the pods of this node"):
+        told_beside(monkeypatch, IN_CLUSTER, PODMAN, KUBELET)
+    elsewhere = attrs.evolve(KUBELET, cgroup_root="/nodes/two")
+    assert [level for level, _ in told_beside(monkeypatch, IN_CLUSTER, elsewhere)] == ["info"]
 
 
 def test_a_unix_endpoint_names_a_path() -> None:

@@ -13,6 +13,7 @@ from tests.cli.conftest import StandInAgent, run_command
 from trikubelet.cli import machine_checks as checks
 from trikubelet.cli.cgroup_checks import check_pod_cgroups
 from trikubelet.cli.machine_checks import CheckResult, Level, Machine, check_machine
+from trikubelet.cli.neighbour_checks import check_neighbours
 from trikubelet.cli.port_checks import check_ports
 from trikubelet.cli.runtime_checks import check_runtime
 from trikubelet.config.encode import encode_configuration
@@ -29,6 +30,29 @@ def machine(root: Path, files: dict[str, str] | None = None, *, uid: int = 0) ->
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return Machine(root=root, uid=uid)
+
+
+@pytest.mark.parametrize(
+    ("shares_runtime", "cgroup_root", "comm", "level", "part"),
+    [
+        (False, None, "sleep", Level.OK, "none"),
+        (False, None, "kubelet", Level.OK, "the Go kubelet (pid 7); the agent leaves their pods alone"),
+        (True, None, "kubelet", Level.WARN, "the Go kubelet (pid 7): a kubelet that uses the same runtime ends"),
+        (True, None, "podman", Level.OK, "podman (pid 7)"),
+        (True, "", "kubelet", Level.FAIL, "the Go kubelet (pid 7)"),
+    ],
+)
+def test_who_else_manages_pods_is_one_line(
+    shares_runtime: bool, cgroup_root: str | None, comm: str, level: Level, part: str, tmp_path: Path
+) -> None:
+    for pid in ("self", "7"):
+        machine(tmp_path, {f"proc/{pid}/comm": comm, f"proc/{pid}/cmdline": comm})
+        namespaces = tmp_path / "proc" / pid / "ns"
+        namespaces.mkdir()
+        for kind in ("pid", "cgroup"):
+            (namespaces / kind).symlink_to(f"{kind}:[1]")
+    found = check_neighbours(tmp_path, shares_runtime=shares_runtime, cgroup_root=cgroup_root, proc=tmp_path / "proc")
+    assert (found.level, part in found.finding, bool(found.fix)) == (level, True, level is not Level.OK), found
 
 
 def test_this_machine_can_be_checked(root_dir: Path) -> None:

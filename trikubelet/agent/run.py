@@ -34,6 +34,14 @@ from trikubelet.agent.start import ConnectedRuntime, StartError
 from trikubelet.clock import SystemClock
 from trikubelet.node.addresses import primary_address
 from trikubelet.node.oom.score import set_own_score
+from trikubelet.node.pod_managers import (
+    KUBELET_SHARES_RUNTIME,
+    OTHER_RUNTIME,
+    STOP_KUBELET,
+    describe,
+    kubelet_with_root,
+    other_pod_managers,
+)
 from trikubelet.node.start_checks import StartCheckError, check_machine
 from trikubelet.rpc.grpc import Channel, Server, SocketInUseError, UnixStream, open_unix_channel
 from trikubelet.scopes import leaves
@@ -175,6 +183,23 @@ def _check_machine(options: AgentOptions) -> None:
         check_machine(options.configuration)
     except StartCheckError as error:
         raise StartError(str(error)) from error
+    _look_for_others(options)
+
+
+def _look_for_others(options: AgentOptions) -> None:
+    """Say which other programs manage pods here. Raises StartError for a kubelet that manages the pods of this node."""
+    try:
+        others = other_pod_managers(options.root_dir)
+    except OSError as error:
+        log.warning("cannot look for other programs that manage pods here", problem=str(error))
+        return
+    kubelet = None if options.cluster is None else kubelet_with_root(others, options.configuration.cgroup_root)
+    if kubelet is not None:
+        raise StartError(f"{kubelet} manages the pods of this node, and each would end the other's: {STOP_KUBELET}")
+    if options.runtime_endpoint != EMBEDDED and any(one.is_kubelet for one in others):
+        log.warning(f"{KUBELET_SHARES_RUNTIME}: {OTHER_RUNTIME}", others=describe(others))
+    elif others:
+        log.info("others manage pods on this machine, and this agent leaves theirs alone", others=describe(others))
 
 
 @asynccontextmanager

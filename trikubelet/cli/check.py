@@ -86,6 +86,7 @@ def check_node(
     """All that is looked at. Blocks on the runtime for seconds. `configured`: see `AgentOptions.configured`. `pid`: the
     agent's, if it runs."""
     from trikubelet.cli.machine_checks import Machine, check_machine
+    from trikubelet.cli.neighbour_checks import check_neighbours
     from trikubelet.cli.network_checks import check_networks
     from trikubelet.cli.port_checks import check_ports
     from trikubelet.cli.runtime_checks import check_runtime
@@ -99,6 +100,9 @@ def check_node(
         *check_volumes(root_dir),
         *(check_networks(root_dir, Machine(), options) if embedded else ()),
         check_ports(configuration, pid),
+        check_neighbours(
+            root_dir, shares_runtime=not embedded, cgroup_root=configuration.cgroup_root if options.in_cluster else None
+        ),
         *check_runtime(runtime_endpoint),
     ]
 

@@ -1,0 +1,159 @@
+"""Other programs on this machine that manage pods or containers: kubelets, k3s, podman, other agents.
+
+They are found in /proc, by the names and arguments of processes. A node of a cluster in containers (kind) has a kubelet
+of its own, with process ids and cgroups of its own: it is no neighbour. So only processes in the namespaces of this
+process count, and those that this process may not look at do not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Final
+
+from trikubelet.formats.values import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROC: Final = Path("/proc")
+_KUBELETS: Final = {
+    "kubelet": "the Go kubelet",
+    "kubelite": "MicroK8s",
+    "k3s": "k3s",
+    "k3s-server": "k3s",
+    "k3s-agent": "k3s",
+}
+"""Programs with a kubelet in them, by the name of the process."""
+_K3S_COMMANDS: Final = frozenset({"server", "agent"})
+_NAMESPACES: Final = ("pid", "cgroup")
+_LOCK: Final = "/trikubelet.lock"
+"""Below its root folder, each agent holds this file open."""
+_CGROUP_ROOT: Final = re.compile(r"""^cgroupRoot:[ \t]*["']?([^"'\s#]+)""", re.MULTILINE)
+KUBELET_SHARES_RUNTIME: Final = "a kubelet that uses the same runtime ends this agent's pods, as it does not know them"
+STOP_KUBELET: Final = "stop it, or give this agent a cgroupRoot of its own and a runtime that the kubelet does not use"
+OTHER_RUNTIME: Final = "use --runtime-endpoint embedded, or a runtime of this agent's own"
+_MOST_BYTES: Final = 1 << 20
+"""Longest arguments and configuration that are read."""
+
+
+@frozen
+class PodManager:
+    """A program that manages pods, or containers, on this machine."""
+
+    name: str
+    pid: int
+    cgroup_root: str | None = None
+    """Cgroup root of a kubelet. None: the program is no kubelet."""
+    root_dir: str = ""
+    """Root folder of another agent; empty for other programs."""
+
+    @property
+    def is_kubelet(self) -> bool:
+        return self.cgroup_root is not None
+
+    def __str__(self) -> str:
+        where = f", root folder {self.root_dir}" if self.root_dir else ""
+        return f"{self.name} (pid {self.pid}{where})"
+
+
+def other_pod_managers(root_dir: Path, proc: Path = PROC) -> list[PodManager]:
+    """Find the programs, but for an agent with this root folder. Only the first process of podman is listed.
+
+    Reads two small files for each process. Raises OSError where there is no /proc.
+    """
+    own = _namespaces(proc / "self")
+    found: dict[tuple[str, str], PodManager] = {}
+    for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):  # noqa: PTH208 - names only
+        if pid == os.getpid():
+            continue
+        try:
+            manager = _manager(proc / str(pid), pid)
+            if manager is None or _namespaces(proc / str(pid)) != own:
+                continue
+        except OSError:
+            continue  # it has ended meanwhile, or is somebody else's
+        if manager.root_dir != str(root_dir.resolve()):
+            found.setdefault((manager.name, manager.root_dir), manager)
+    return list(found.values())
+
+
+def kubelet_with_root(managers: Sequence[PodManager], cgroup_root: str) -> PodManager | None:
+    """The kubelet that keeps its pods below this cgroup root, which is empty for the root of the hierarchies."""
+    return next(
+        (one for one in managers if one.is_kubelet and _normal(one.cgroup_root or "") == _normal(cgroup_root)), None
+    )
+
+
+def describe(managers: Sequence[PodManager]) -> str:
+    """The programs in words, with their process ids."""
+    return ", ".join(map(str, managers))
+
+
+def _manager(folder: Path, pid: int) -> PodManager | None:
+    """What the process is; None for one that manages nothing. Raises OSError."""
+    name = (folder / "comm").read_text(errors="replace").strip()
+    if not (name in _KUBELETS or name in ("podman", "conmon") or name.startswith(("python", "trikubelet"))):
+        return None
+    with (folder / "cmdline").open("rb") as file:
+        arguments = file.read(_MOST_BYTES).decode(errors="replace").split("\0")
+    if not arguments[0]:
+        return None  # it has ended, and nobody has asked how
+    if name in _KUBELETS:
+        if name == "k3s" and arguments[1:2] and arguments[1] not in _K3S_COMMANDS:
+            return None  # k3s is its own kubectl, too
+        return PodManager(_KUBELETS[name], pid, cgroup_root=_cgroup_root(folder, arguments))
+    if name == "podman" or (name == "conmon" and "podman" in map(_base, arguments)):
+        return PodManager("podman", pid)
+    if "trikubelet" in map(_base, arguments):
+        root_dir = _locked_root_dir(folder)
+        return None if root_dir is None else PodManager("another trikubelet", pid, root_dir=root_dir)
+    return None
+
+
+def _base(argument: str) -> str:
+    return PurePath(argument).name
+
+
+def _cgroup_root(folder: Path, arguments: Sequence[str]) -> str:
+    """A kubelet's cgroup root, by its arguments or its configuration file, as a kubelet finds it. Raises OSError."""
+    named = _flag(arguments, "cgroup-root")
+    config = _flag(arguments, "config")
+    if named is None and config:
+        inside = folder / "root" / config.lstrip("/") if config.startswith("/") else folder / "cwd" / config
+        try:
+            with inside.open("rb") as file:
+                match = _CGROUP_ROOT.search(file.read(_MOST_BYTES).decode(errors="replace"))
+        except OSError:
+            match = None  # removed since it started: then the default is the best guess
+        named = None if match is None else match[1]
+    return named or "/"
+
+
+def _flag(arguments: Sequence[str], name: str) -> str | None:
+    """A flag's value: `--NAME=VALUE`, `--NAME VALUE`, or k3s's `--kubelet-arg=NAME=VALUE`."""
+    found = None
+    for position, argument in enumerate(arguments):
+        flag, equals, value = argument.removeprefix("--kubelet-arg=").lstrip("-").partition("=")
+        if flag == name:
+            found = value if equals else "".join(arguments[position + 1 : position + 2])
+    return found
+
+
+def _locked_root_dir(folder: Path) -> str | None:
+    """The root folder whose lock the process holds open. Raises OSError."""
+    for link in (folder / "fd").iterdir():
+        target = os.readlink(link)  # noqa: PTH115 - a text, which may be no path
+        if target.endswith(_LOCK):
+            return target.removesuffix(_LOCK)
+    return None
+
+
+def _namespaces(folder: Path) -> tuple[str, ...]:
+    """Raises OSError."""
+    return tuple(os.readlink(folder / "ns" / kind) for kind in _NAMESPACES)  # noqa: PTH115 - a text, no path
+
+
+def _normal(cgroup_root: str) -> str:
+    return "/".join(part for part in cgroup_root.split("/") if part)
