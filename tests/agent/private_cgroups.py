@@ -22,6 +22,7 @@ from trikubelet.cgroups.version import read_hierarchies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from trikubelet.cgroups.settings import CgroupReading
 
@@ -79,9 +80,9 @@ class PrivateCgroups:
         return any(pid in kernel.processes(folder) for folder in kernel.below(f"{point}{self.path(name)}"))
 
     @contextmanager
-    def leftover(self, name: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A group with a process in it that nobody asked for."""
-        trio.run(self.driver.create, self._name(name), CgroupSettings())
+    def leftover(self, name: str, owner: Path | str = "") -> Iterator[subprocess.Popen[bytes]]:
+        """A group with a process in it that nobody asked for. `owner`: the root folder of the agent that made it."""
+        trio.run(self.driver.make, self._name(name), CgroupSettings(), str(owner))
         process = subprocess.Popen(["sleep", "1000"])
         try:
             for point in dict.fromkeys((*self.hierarchies.controllers.values(),)) or (self.hierarchies.unified,):

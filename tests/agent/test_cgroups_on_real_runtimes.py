@@ -6,6 +6,8 @@ import json
 import signal
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 if TYPE_CHECKING:
     from tests.agent.private_cgroups import PrivateCgroups
     from tests.agent.real_node import RealNode
@@ -69,10 +71,16 @@ def test_the_cgroups_of_three_classes_live_as_long_as_their_pods(cgroups: Privat
     # What an agent that was killed has left: a pod that nobody wants any more, and a group that nobody knows.
     node.stop(signal.SIGKILL)
     node.delete("besteffort")
-    with cgroups.leftover("kubepods/burstable/podabc-123") as process:
+    foreign = "kubepods/burstable/pod111-222"
+    with (
+        cgroups.leftover("kubepods/burstable/podabc-123", node.root) as process,
+        cgroups.leftover(foreign) as stranger,
+    ):
         node.start()
         node.until(lambda: process.poll() is not None, "what is left in a group is killed")
-        node.until(lambda: cgroups.pods() == {groups["guaranteed"], groups["burstable"]}, "orphans are gone")
+        node.until(lambda: cgroups.pods() == {groups["guaranteed"], groups["burstable"], foreign}, "orphans are gone")
+        assert stranger.poll() is None
+    trio.run(cgroups.driver.remove, (cgroups.root, *foreign.split("/")))
     assert not node.status("guaranteed", "guaranteed-0").restart_count
     node.delete("burstable")
     node.until(lambda: cgroups.pods() == {groups["guaranteed"]}, "the group goes with its pod")

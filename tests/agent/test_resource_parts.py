@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,8 @@ from trikubelet.agent.resources import CgroupStartError, ResourceParts
 from trikubelet.cgroups.errors import CgroupError, CgroupNotAllowedError
 from trikubelet.cgroups.hierarchy import V1_REQUIRED, Hierarchies
 from trikubelet.cgroups.lock import hold_root
-from trikubelet.cgroups.settings import MEMORY, pod_settings
+from trikubelet.cgroups.ownership import Ownership, own_cgroup_root
+from trikubelet.cgroups.settings import MEMORY, CgroupSettings, pod_settings
 from trikubelet.clock import TrioClock
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.linux.machine import Machine
@@ -64,6 +66,9 @@ class Stage:
     hierarchies: Hierarchies = V1
     fields: dict[str, Any] = attrs.field(factory=lambda: {"fail_cgroup_v1": False})
     configured: bool = True
+    ownership: Ownership = attrs.field(
+        default=attrs.Factory(lambda self: Ownership(mark=str(self.locks), alone=True), takes_self=True)
+    )
 
     def parts(self, **fields: Any) -> ResourceParts:
         options = AgentOptions(
@@ -78,6 +83,7 @@ class Stage:
             self.runtime.runtime_config,
             self.recorder,
             has_exclusive_cpus=lambda _pod, _container: False,
+            ownership=self.ownership,
             machine=Machine(cpus=4, memory=8 * GI),
         )
 
@@ -169,30 +175,94 @@ async def test_what_cannot_be_had_keeps_only_a_configured_agent_from_starting(st
         assert "broken" in await stage.refusal()
 
 
-async def test_two_agents_on_one_tree_would_end_each_others_pods(stage: Stage) -> None:
+@pytest.mark.parametrize("configured", [True, False])
+async def test_an_agent_on_the_tree_of_another_does_not_start(stage: Stage, configured: bool) -> None:
+    stage.configured = configured
     with hold_root("/kubepods", stage.locks):
-        assert "another agent keeps its pods there" in await stage.refusal()
-        stage.configured = False
-        async with stage.running() as parts:
-            assert parts.cgroups.parent_of(burstable("u-1")) == ""
-    stage.configured = True
+        told = await stage.refusal()
+        assert f"another agent keeps its pods there (process {os.getpid()})" in told
     async with stage.running() as parts:
         assert parts.cgroups.parent_of(burstable("u-1")) != ""
 
 
-async def test_an_agent_without_a_file_does_not_take_a_kubelets_pods_for_its_own(stage: Stage) -> None:
-    strange = (*KUBEPODS, "podabc-1")
-    stage.driver = FakeDriver(KUBEPODS, strange)
-    stage.configured = False
+@pytest.mark.parametrize("configured", [True, False])
+async def test_an_agent_by_itself_owns_what_bears_its_mark(stage: Stage, configured: bool) -> None:
+    names = {mark: (*KUBEPODS, "burstable", f"pod{mark}-1") for mark in ("own", "others", "none", "old")}
+    stage.configured = configured
+    stage.driver = FakeDriver(KUBEPODS, *names.values())
+    stage.driver.owners = {names["own"]: str(stage.locks), names["others"]: "/var/lib/other"}
+    stage.ownership = attrs.evolve(stage.ownership, earlier=frozenset({"old-1"}))
     async with stage.running() as parts:
-        assert parts.cgroups.parent_of(burstable("u-1")) == ""
-        assert await parts.cgroups.found() == {}
-    stage.configured = True
-    async with stage.running() as parts:  # which is to be this node's agent: the pods are its own now
-        assert await parts.cgroups.found() == {"abc-1": strange}
-    stage.configured = False
-    async with stage.running() as parts:
-        assert await parts.cgroups.found() == {"abc-1": strange}
+        assert await parts.cgroups.found() == {"own-1": names["own"], "old-1": names["old"]}
+        for uid in ("own-1", "others-1", "none-1", "old-1"):
+            await parts.cgroups.release(uid)
+            await parts.cgroups.throttle(uid)
+        assert {"others-1", "none-1"} == {name[-1].removeprefix("pod") for name in stage.driver.groups if len(name) > 2}
+        assert not {("kill", names["others"]), ("kill", names["none"])} & set(stage.driver.steps)
+        assert {name for _, name in stage.driver.steps} & {names["others"], names["none"]} == set()
+    stage.ownership = attrs.evolve(stage.ownership, alone=False)
+    async with stage.running() as parts:  # the agent of a cluster's node, whose pods these are
+        assert await parts.cgroups.found() == {"none-1": names["none"]}
+
+
+async def test_an_agent_by_itself_makes_a_tree_of_its_own_and_removes_it(stage: Stage) -> None:
+    root = own_cgroup_root(stage.locks)
+    name = (root.strip("/"),)
+    pod = burstable("u-1")
+    async with stage.running(cgroup_root=root) as parts:
+        await parts.cgroups.ensure(pod)
+        assert parts.cgroups.parent_of(pod) == f"{root}/kubepods/burstable/podu-1"
+        assert set(stage.driver.owners) == {name, (*name, "kubepods", "burstable", "podu-1")}
+        assert set(stage.driver.owners.values()) == {str(stage.locks)}
+    assert name in stage.driver.groups, "its pods run on"
+    async with stage.running(cgroup_root=root) as parts:
+        assert list(await parts.cgroups.found()) == ["u-1"]
+        await parts.cgroups.release("u-1")
+    assert stage.driver.groups == {}
+
+
+async def test_what_somebody_else_has_in_the_agents_own_tree_stays(stage: Stage) -> None:
+    root = own_cgroup_root(stage.locks)
+    foreign = (root.strip("/"), "kubepods", "burstable", "podabc-1")
+    async with stage.running(cgroup_root=root):
+        stage.driver.groups[foreign] = CgroupSettings()
+    assert set(stage.driver.groups) == {foreign[:depth] for depth in (1, 2, 3, 4)}
+    assert not stage.driver.steps_on("kill")
+
+
+async def test_two_agents_with_root_folders_of_their_own_have_trees_of_their_own(stage: Stage, tmp_path: Path) -> None:
+    second = Stage(tmp_path / "second", stage.driver)
+    pod = burstable("u-1")
+    async with (
+        stage.running(cgroup_root=own_cgroup_root(stage.locks)) as parts,
+        second.running(cgroup_root=own_cgroup_root(second.locks)) as others,
+    ):
+        assert await parts.cgroups.ensure(pod)
+        assert await others.cgroups.ensure(pod)
+        assert parts.cgroups.parent_of(pod) != others.cgroups.parent_of(pod)
+
+
+async def test_pods_of_an_older_version_stay_where_they_are_until_they_end(stage: Stage) -> None:
+    root = own_cgroup_root(stage.locks)
+    older, foreign = (*KUBEPODS, "burstable", "podu-1"), (*KUBEPODS, "burstable", "podabc-1")
+    stage.driver = FakeDriver(older, foreign)
+    stage.ownership = attrs.evolve(stage.ownership, earlier=frozenset({"u-1"}))
+    pod, new = burstable("u-1"), burstable("u-2")
+    async with stage.running(cgroup_root=root) as parts:
+        assert await parts.cgroups.exists(pod)
+        assert not await parts.cgroups.ensure(pod)
+        assert await parts.cgroups.ensure(new)
+        assert parts.cgroups.parent_of(pod) == "/kubepods/burstable/podu-1"
+        assert parts.cgroups.parent_of(new) == f"{root}/kubepods/burstable/podu-2"
+        assert (await parts.cgroups.found()).keys() == {"u-1", "u-2"}
+        await parts.cgroups.set(pod, CgroupSettings(cpu_shares=7))
+        assert stage.driver.groups[older].cpu_shares == 7
+        await parts.cgroups.release("u-1")
+        assert older not in stage.driver.groups
+        assert foreign in stage.driver.groups
+        assert parts.cgroups.parent_of(pod) == f"{root}/kubepods/burstable/podu-1", (
+            "its next life begins in the new place"
+        )
 
 
 async def test_a_runtime_that_does_not_say_its_driver_keeps_the_agent_from_starting(

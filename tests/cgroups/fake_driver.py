@@ -10,7 +10,7 @@ from trikubelet.cgroups.names import CGROUPFS, CgroupName, Naming
 from trikubelet.cgroups.settings import CgroupReading, CgroupSettings, cpu_weight, merged, shares_of_weight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 class FakeDriver:
@@ -19,6 +19,8 @@ class FakeDriver:
         self.steps: list[tuple[str, CgroupName]] = []
         self.failures: dict[tuple[str, CgroupName], list[CgroupError]] = {}
         """What the next calls raise, by method and group."""
+        self.owners: dict[CgroupName, str] = {}
+        """Marks on groups."""
         self.usage = 0
         self._naming = naming
         self._version: Literal[1, 2] = version
@@ -53,11 +55,29 @@ class FakeDriver:
             self.groups.setdefault(name[:depth], CgroupSettings())
         self.groups[name] = merged(self.groups.get(name, CgroupSettings()), settings)
 
-    async def make(self, name: CgroupName, settings: CgroupSettings) -> bool:
-        if await self.exists(name):
-            return False
-        await self.create(name, settings)
-        return True
+    async def make(self, name: CgroupName, settings: CgroupSettings, owner: str = "") -> bool:
+        made = not await self.exists(name)
+        if made:
+            await self.create(name, settings)
+        if owner:
+            self.owners.setdefault(name, owner)
+        return made
+
+    async def mark(self, name: CgroupName, owner: str) -> None:
+        self.owners[name] = owner
+
+    async def marks(self, names: Sequence[CgroupName]) -> dict[CgroupName, frozenset[str]]:
+        there = [name for name in names if name in self.groups]
+        return {name: frozenset({self.owners[name]} if name in self.owners else ()) for name in there}
+
+    async def discard(self, name: CgroupName) -> None:
+        self._step("discard", name)
+        if not any(group[:-1] == name for group in self.groups):
+            self.groups.pop(name, None)
+            self.owners.pop(name, None)
+
+    async def processes(self, name: CgroupName) -> list[int]:
+        return []
 
     async def update(self, name: CgroupName, settings: CgroupSettings) -> None:
         self._step("update", name)
@@ -82,6 +102,7 @@ class FakeDriver:
         self._step("remove", name)
         for group in [group for group in self.groups if group[: len(name)] == name]:
             del self.groups[group]
+            self.owners.pop(group, None)
 
     def _step(self, method: str, name: CgroupName) -> None:
         self.steps.append((method, name))

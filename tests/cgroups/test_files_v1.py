@@ -289,3 +289,41 @@ async def test_a_limit_of_a_controller_that_is_not_mounted_is_named_once(v1: V1F
         await driver.update(name, FULL)
     assert (await driver.read(name)).memory_limit == 64 * MI
     assert [line["controller"] for line in lines] == ["pids"]
+
+
+async def test_a_group_carries_the_mark_of_its_owner_in_every_hierarchy(v1: V1Files, own_root: CgroupName) -> None:
+    name, other = (*own_root, "podu-1"), (*own_root, "podu-2")
+    assert await v1.make(name, NOTHING, "/var/lib/trikubelet")
+    assert not await v1.make(name, NOTHING, "/var/lib/other")
+    for folder in v1.folders(name)[:-1]:  # the last is of version 2, where a pod has no group here
+        assert os.getxattr(folder, "trusted.trikubelet") == b"/var/lib/trikubelet"
+    await v1.make(other, NOTHING)
+    assert await v1.marks((name, other, (*own_root, "podu-3"))) == {
+        name: frozenset({"/var/lib/trikubelet"}),
+        other: frozenset(),
+    }
+    await v1.make(other, NOTHING, "/var/lib/other")
+    assert await v1.marks((other,)) == {other: frozenset({"/var/lib/other"})}, "one without a mark gets it"
+
+
+async def test_marks_that_differ_between_hierarchies_are_all_seen(v1: V1Files, own_root: CgroupName) -> None:
+    name = (*own_root, "podu-1")
+    await v1.make(name, NOTHING, "/one")
+    os.setxattr(v1.folders(name)[0], "trusted.trikubelet", b"/two")
+    assert await v1.marks((name,)) == {name: frozenset({"/one", "/two"})}
+
+
+async def test_only_an_empty_group_is_discarded(v1: V1Files, own_root: CgroupName) -> None:
+    name, below, empty = (*own_root, "a"), (*own_root, "a", "b"), (*own_root, "c")
+    for each in (below, empty):
+        await v1.create(each, NOTHING)
+    await v1.discard(name)
+    assert await v1.exists(below)
+    with running(v1, empty, SLEEP) as process:
+        await v1.discard(empty)
+        assert await v1.exists(empty)
+        assert process.poll() is None
+    await v1.kill(empty)
+    for each in (empty, below, name, name):
+        await v1.discard(each)
+    assert await v1.children(own_root) == []

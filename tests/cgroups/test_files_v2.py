@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -263,3 +264,41 @@ async def test_processes_in_a_group_above_are_named_as_the_obstacle(v2: V2Files,
             await v2.create((*own_root, "a", "b"), NOTHING)
         assert caught.value.number == errno.EBUSY
         assert (control / "cgroup.subtree_control").read_text().strip() == ""
+
+
+@pytest.mark.root
+async def test_a_group_carries_the_mark_of_its_owner(v2: V2Files, own_root: CgroupName) -> None:
+    name = (*own_root, "podu-1")
+    assert await v2.make(name, NOTHING, "/var/lib/trikubelet")
+    assert os.getxattr(v2.folders(name)[0], "trusted.trikubelet") == b"/var/lib/trikubelet"
+    assert await v2.marks((name,)) == {name: frozenset({"/var/lib/trikubelet"})}
+    await v2.discard(name)
+    assert await v2.marks((name,)) == {}
+
+
+@pytest.mark.parametrize("allowed", [("user.trikubelet",), ()])
+async def test_the_mark_of_an_agent_that_may_not_set_trusted_ones(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, allowed: tuple[str, ...]
+) -> None:
+    set_by: dict[tuple[str, str], bytes] = {}
+
+    def setxattr(path: str, attribute: str, value: bytes) -> None:
+        if attribute not in allowed:
+            raise OSError(errno.EPERM if attribute.startswith("trusted") else errno.ENOTSUP, "no", path)
+        set_by[path, attribute] = value
+
+    def getxattr(path: str, attribute: str) -> bytes:
+        if not Path(path).exists():
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        if (path, attribute) not in set_by:
+            raise OSError(errno.ENODATA, "no data", path)
+        return set_by[path, attribute]
+
+    monkeypatch.setattr(os, "setxattr", setxattr)
+    monkeypatch.setattr(os, "getxattr", getxattr)
+    with capture_logs() as logs:
+        assert await tree.driver.make(POD, NOTHING, "/root/folder")
+        assert not await tree.driver.make(POD, NOTHING, "/root/folder")
+    assert await tree.driver.marks((POD,)) == {POD: frozenset({"/root/folder"} if allowed else ())}
+    told = [line for line in logs if "cannot carry the mark" in line["event"]]
+    assert len(told) == (0 if allowed else 1)

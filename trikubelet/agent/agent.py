@@ -14,7 +14,7 @@ loop. Statuses leave through the status manager; people ask through the local AP
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,11 +32,13 @@ from trikubelet.agent.pods import admitting, housekeeping, pod_workers, sync_loo
 from trikubelet.agent.registry_access import RegistryAccess
 from trikubelet.agent.resource_managers import resource_managers, with_exclusive_cpus
 from trikubelet.agent.resources import ResourceParts
+from trikubelet.agent.root_folder import ownership_of
 from trikubelet.agent.runtime import cpuset_reconciler, disk_garbage_collectors, pleg_sources, runtime_manager
 from trikubelet.agent.shutdown import AgentNode, drain, node_shutdown
 from trikubelet.agent.sources import source_mux
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
+from trikubelet.container.labels import owned_by
 from trikubelet.node.observer import FactSources, NodeObserver
 from trikubelet.node.pod_cidrs import PodCIDRUpdater
 from trikubelet.pleg.exits import ExitTracker
@@ -145,6 +147,10 @@ class Agent:
         on_machine = not overrides.diskless
         self.shutdown = node_shutdown(options, self.recorder, clock, logind=overrides.logind, on_machine=on_machine)
         self.eviction = AgentEviction(usage=overrides.usage, measures=on_machine)
+        self.pod_files = overrides.pod_files or PodFiles(self.runtime_options)
+        ownership = ownership_of(options, self.pod_files.pod_log_directories(), reads=on_machine)
+        if options.runtime_endpoint != EMBEDDED:  # all that is in the embedded runtime is this agent's
+            runtime_client.owns = partial(owned_by, ownership)
         self.resources = ResourceParts(
             options,
             settings,
@@ -152,6 +158,7 @@ class Agent:
             self.recorder,
             machine=machine,
             has_exclusive_cpus=self.runtime_options.has_exclusive_cpus,
+            ownership=ownership,
             given=overrides.cgroups,
         )
         lookup = None if api_client is None else overrides.machine.lookup
@@ -162,7 +169,6 @@ class Agent:
         cluster = None if self.cluster is None else self.cluster.cluster
         self.objects = NoClusterObjects() if cluster is None else cluster.watched
         self.volume_parts, self.volumes = self._make_volumes(overrides.volumes, states := registry.states, rng)
-        self.pod_files = overrides.pod_files or PodFiles(self.runtime_options)
         self.ends = ExitTracker(runtime_client)
         self.claims = node_claims(self, overrides, rng)
         objects = None if cluster is None else cluster.objects

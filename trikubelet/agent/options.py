@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 
 from trikubelet.api import Quantity, Taint
+from trikubelet.cgroups.ownership import owner_mark
 from trikubelet.config.kubelet_configuration import MEMORY_QOS, KubeletConfiguration
 from trikubelet.embedded.network.choice import NetworkOptions
 from trikubelet.formats.values import frozen
@@ -156,8 +157,11 @@ def runtime_options(options: AgentOptions) -> RuntimeOptions:
     namespaces = configuration.user_namespaces
     told = RuntimeOptions(
         root_dir=options.root_dir,
+        owner=owner_mark(options.root_dir),
+        alone=options.cluster is None,
         machine=machine,
         pod_logs_dir=pod_logs_dir,
+        earlier_logs_dir=USUAL_POD_LOGS if has_own_logs(options) else None,
         legacy_log_symlinks_dir=_log_symlinks(options, pod_logs_dir),
         node_name=options.node_name,
         ipv6_first=options.node.ipv6_first,
@@ -226,8 +230,19 @@ def log_rotation_policy(configuration: KubeletConfiguration) -> LogRotationPolic
     )
 
 
+def own_pod_logs(root_dir: Path) -> Path:
+    """Return the default log folder of an agent without a cluster, and of one without root."""
+    return root_dir / "pod-logs"
+
+
+def has_own_logs(options: AgentOptions) -> bool:
+    """True if the pods' logs are below the root folder: the agent has no cluster, and nobody named another folder."""
+    return options.cluster is None and Path(options.configuration.pod_logs_dir) == own_pod_logs(options.root_dir)
+
+
 def _log_symlinks(options: AgentOptions, pod_logs_dir: Path) -> Path | None:
-    """Only a node whose logs are in the usual place has the usual links: others would end up in one folder with it."""
-    if options.runtime_endpoint == EMBEDDED or pod_logs_dir != USUAL_POD_LOGS:
+    """A node whose log folder somebody named has no links: they would lie in one folder with those of the usual one."""
+    if options.runtime_endpoint == EMBEDDED:
         return None
-    return LOG_SYMLINKS
+    own = has_own_logs(options) and os.geteuid() == 0
+    return LOG_SYMLINKS if own or pod_logs_dir == USUAL_POD_LOGS else None

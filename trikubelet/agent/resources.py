@@ -22,8 +22,9 @@ from trikubelet.cgroups.driver_choice import UnknownDriverError, choose_driver, 
 from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.late import LatePodCgroups
 from trikubelet.cgroups.lock import RootInUseError, hold_root
-from trikubelet.cgroups.names import from_cgroupfs
+from trikubelet.cgroups.names import NODE_ALLOCATABLE, from_cgroupfs
 from trikubelet.cgroups.node import NodeAllocatableError, NodeCgroupOptions, NodeCgroups, enforceable, open_pod_cgroups
+from trikubelet.cgroups.ownership import Ownership, own_cgroup_root
 from trikubelet.cgroups.pods import OPERATIONS, NoPodCgroups, PodCgroupManager
 from trikubelet.cgroups.settings import MEMORY, PIDS, CgroupOptions
 from trikubelet.cgroups.version import (
@@ -60,6 +61,9 @@ if TYPE_CHECKING:
 VERIFY_PERIOD: Final = 60.0
 """Seconds between looks at the groups of the classes (kubelet: `periodicQOSCgroupUpdateInterval`)."""
 
+_LEAVE_WITHIN: Final = 5.0
+"""Seconds for removing the agent's own group at the end: the next agent finds what is left."""
+
 log = get_logger("cgroups")
 
 
@@ -85,14 +89,18 @@ class ResourceParts:
         *,
         machine: Machine | None,
         has_exclusive_cpus: Callable[[Pod, Container | None], bool],
+        ownership: Ownership = Ownership(),  # noqa: B008 - frozen
         given: PodCgroups | None = None,
     ) -> None:
-        """`runtime_config` asks the runtime. `given` are used instead of the machine's cgroups.
+        """`runtime_config` asks the runtime. `ownership` tells the agent's groups from those of others. `given` are
+        used instead of the machine's cgroups.
 
         Reads small files. Raises CgroupStartError.
         """
         self._configuration = options.configuration
         self._required = options.configured
+        self._own_root = has_own_cgroup_root(options)
+        self._ownership = ownership
         self._settings = settings
         self._runtime_config = runtime_config
         self._recorder = recorder
@@ -134,7 +142,7 @@ class ResourceParts:
             try:
                 opened = await self._open(held, active_pods)
             except (CgroupError, NodeAllocatableError, CgroupStartError) as error:
-                if self._required:
+                if self._required or isinstance(error, RootInUseError):
                     raise CgroupStartError(str(error)) from error
                 _go_without(error)
                 opened = None
@@ -144,11 +152,16 @@ class ResourceParts:
             node, manager = opened
             self._manager = manager
             self.cgroups.open(manager)
-            async with trio.open_nursery() as nursery:
-                await nursery.start(supervise, manager.run)
-                await nursery.start(supervise, node.run)
-                task_status.started()
-                await supervise(_verify_periodically, manager)
+            try:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(supervise, manager.run)
+                    await nursery.start(supervise, node.run)
+                    task_status.started()
+                    await supervise(_verify_periodically, manager)
+            finally:
+                if self._own_root:
+                    with trio.move_on_after(_LEAVE_WITHIN, shield=True):
+                        await _leave(node, manager)
 
     def _examined(self) -> Hierarchies | None:
         """The hierarchies that can be used, None without any. Raises CgroupStartError."""
@@ -196,20 +209,16 @@ class ResourceParts:
             active_pods=active_pods,
             allocatable_memory=lambda: _memory_of_pods(options),
             durations=self.durations,
+            ownership=self._ownership,
+            earlier_root=(NODE_ALLOCATABLE,) if self._own_root else None,
         )
         try:
-            known = held.enter_context(hold_root(driver.literal(options.pods_root)))
+            held.enter_context(hold_root(driver.literal(options.pods_root)))
         except RootInUseError:
             raise
         except OSError as error:
             _go_without(f"cannot take the lock of {driver.literal(options.pods_root)}: {error}")
             return None
-        if not known and not self._required and (strangers := await manager.found()):
-            # Those of a kubelet, which an agent that was only tried out shall not take for its own leftovers.
-            raise CgroupStartError(
-                f"{driver.literal(options.pods_root)} holds {len(strangers)} pods of somebody else: give this agent a "
-                "configuration file with a cgroupRoot of its own, or end them"
-            )
         opened = await open_pod_cgroups(node, manager, required=self._required)
         await node.enforce_reserved()
         return (node, manager) if opened is manager else None
@@ -236,6 +245,7 @@ class ResourceParts:
             amounts[PIDS] = Quantity(most)
         return NodeCgroupOptions(
             cgroup_root=from_cgroupfs(configuration.cgroup_root),
+            own_root_of=self._ownership.mark if self._own_root else "",
             capacity=amounts,
             kube_reserved=settings.reservations.kube,
             system_reserved=settings.reservations.system,
@@ -295,6 +305,20 @@ async def _verify(manager: PodCgroupManager) -> None:
         await manager.verify_tiers()
     except CgroupError as error:
         log.warning("cannot look at the cgroups of the QoS classes", problem=str(error))
+
+
+async def _leave(node: NodeCgroups, manager: PodCgroupManager) -> None:
+    """Remove the agent's own cgroup root, unless pods run on."""
+    try:
+        if not await manager.found():
+            await node.leave()
+    except CgroupError as error:
+        log.warning("the agent's own cgroup stays", problem=str(error))
+
+
+def has_own_cgroup_root(options: AgentOptions) -> bool:
+    """True if the agent makes and removes its cgroup root: it has no cluster, and nobody named another root."""
+    return options.cluster is None and options.configuration.cgroup_root == own_cgroup_root(options.root_dir)
 
 
 def _go_without(problem: object) -> None:

@@ -12,14 +12,20 @@ import fcntl
 import os
 from typing import TYPE_CHECKING
 
+from trikubelet.cgroups.ownership import Ownership, owner_mark
 from trikubelet.linux.shared_folder import MountsInsideError, share_folder, unshare_folder
 from trikubelet.node.port_holder import LOCK_FILE
 from trikubelet.node.start_checks import in_user_namespace
+from trikubelet.runtime.logs.paths import pod_uid_of_directory
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.volumes.layout import pods_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from contextlib import ExitStack
     from pathlib import Path
+
+    from trikubelet.agent.options import AgentOptions
 
 log = get_logger("agent")
 
@@ -45,6 +51,22 @@ def lock_root_folder(root_dir: Path, stack: ExitStack) -> None:
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
     lock.flush()
+
+
+def ownership_of(options: AgentOptions, log_folders: Iterable[str], *, reads: bool = True) -> Ownership:
+    """How the agent tells its pods from those of others. `log_folders`: names of the log folders that are its own.
+
+    The folders of pods show what an agent without marks has left. `reads`: whether the root folder is on a disk.
+    """
+    try:
+        uids = os.listdir(pods_directory(options.root_dir)) if reads else []  # noqa: PTH208 - names only
+    except OSError:
+        uids = []  # a folder that is not there yet; of one that cannot be read nothing is taken for this agent's
+    return Ownership(
+        mark=owner_mark(options.root_dir),
+        alone=options.cluster is None,
+        earlier=frozenset((*uids, *map(pod_uid_of_directory, log_folders))),
+    )
 
 
 def share_root_folder(root_dir: Path) -> bool:

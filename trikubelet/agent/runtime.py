@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trikubelet.agent.allocation import resize_gates
@@ -20,6 +19,7 @@ from trikubelet.runtime.resize import MeasuredByRuntime, Resizing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from trikubelet.agent.agent import Agent
     from trikubelet.agent.registry_access import RegistryAccess
@@ -102,7 +102,6 @@ def disk_garbage_collectors(agent: Agent, access: RegistryAccess) -> tuple[Image
     logs = LogRotator(
         agent.runtime_client,
         agent.pod_files,
-        logs_dir=Path(configuration.pod_logs_dir),
         clock=agent.clock,
         policy=log_rotation_policy(configuration),
     )

@@ -24,7 +24,7 @@ from trikubelet.cgroups.names import CGROUPFS
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from trikubelet.cgroups.hierarchy import Hierarchies
     from trikubelet.cgroups.names import CgroupName, Naming
@@ -69,6 +69,7 @@ class GroupFiles(abc.ABC):
         self._naming = naming
         self._limiter = trio.CapacityLimiter(THREADS)
         self._not_limited: set[str] = set()
+        self._told_unmarked = False
 
     def literal(self, name: CgroupName) -> str:
         return self._naming.literal(name)
@@ -90,8 +91,18 @@ class GroupFiles(abc.ABC):
     async def create(self, name: CgroupName, settings: CgroupSettings) -> None:
         await self.on_thread(name, "create", partial(self._create, name, settings))
 
-    async def make(self, name: CgroupName, settings: CgroupSettings) -> bool:
-        return await self.on_thread(name, "create", partial(self._make, name, settings))
+    async def make(self, name: CgroupName, settings: CgroupSettings, owner: str = "") -> bool:
+        return await self.on_thread(name, "create", partial(self._make, name, settings, owner))
+
+    async def mark(self, name: CgroupName, owner: str) -> None:
+        await self.on_thread(name, "mark", partial(self._mark, name, owner))
+
+    async def marks(self, names: Sequence[CgroupName]) -> dict[CgroupName, frozenset[str]]:
+        def read_all() -> dict[CgroupName, frozenset[str]]:
+            seen = {name: self._marks(name) for name in names}
+            return {name: marks for name, marks in seen.items() if marks is not None}
+
+        return await self.on_thread(names[0], "read its owner", read_all) if names else {}
 
     async def update(self, name: CgroupName, settings: CgroupSettings) -> None:
         await self.on_thread(name, "set limits", partial(self._set, name, settings))
@@ -144,11 +155,47 @@ class GroupFiles(abc.ABC):
             await trio.sleep(pause)
             pause = _DELETIONS.after(pause)
 
-    def _make(self, name: CgroupName, settings: CgroupSettings) -> bool:
-        if not self._missing(name):
-            return False
-        self._create(name, settings)
-        return True
+    async def discard(self, name: CgroupName) -> None:
+        await self.on_thread(name, "delete", partial(self._discard, self.folders(_not_root(name))))
+
+    def _make(self, name: CgroupName, settings: CgroupSettings, owner: str) -> bool:
+        missing = self._missing(name)
+        if missing:
+            self._create(name, settings)
+        if owner and not self._marks(name):
+            self._mark(name, owner)
+        return bool(missing)
+
+    def _mark(self, name: CgroupName, owner: str) -> None:
+        """Mark the group's folder in each hierarchy. Blocking."""
+        for folder in self.folders(name):
+            if self.kernel.exists(folder) and not self.kernel.mark(folder, owner):
+                self._say_unmarked(folder)
+
+    def _say_unmarked(self, folder: str) -> None:
+        if not self._told_unmarked:
+            self._told_unmarked = True
+            log.info("cgroups cannot carry the mark of their owner: this agent goes by its root folder", group=folder)
+
+    def _marks(self, name: CgroupName) -> frozenset[str] | None:
+        """The marks on the group's folders; None where the group is in no hierarchy. Blocking."""
+        found: set[str] | None = None
+        for folder in self.folders(name):
+            try:
+                found = (found or set()) | self.kernel.marks(folder)
+            except FileNotFoundError:
+                continue
+        return None if found is None else frozenset(found)
+
+    def _discard(self, folders: list[str]) -> None:
+        for folder in folders:
+            try:
+                self.kernel.delete(folder)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno not in _BUSY:
+                    raise
 
     def _delete(self, folders: list[str]) -> list[str]:
         """Delete what can be; the groups that are kept. Blocking."""

@@ -13,6 +13,8 @@ from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.settings import CgroupReading, CgroupSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trikubelet.api import Pod
     from trikubelet.cgroups.names import CgroupName
 
@@ -49,8 +51,19 @@ class CgroupDriver(Protocol):
         """Make the group and those above it, then set it. A group that is there, whole or in part, is completed."""
         ...
 
-    async def make(self, name: CgroupName, settings: CgroupSettings) -> bool:
-        """`create` the group unless it exists, in which case it stays as it is. True: made just now."""
+    async def make(self, name: CgroupName, settings: CgroupSettings, owner: str = "") -> bool:
+        """`create` the group unless it exists, in which case its limits stay. True: made just now.
+
+        Marks a group that has no mark as `owner`'s, which is empty where groups get none.
+        """
+        ...
+
+    async def mark(self, name: CgroupName, owner: str) -> None:
+        """Write the owner's mark on the group in each hierarchy. Where no mark can be written, the log says so."""
+        ...
+
+    async def marks(self, names: Sequence[CgroupName]) -> dict[CgroupName, frozenset[str]]:
+        """The owners' marks on each of these groups that is there in any hierarchy."""
         ...
 
     async def update(self, name: CgroupName, settings: CgroupSettings) -> None:
@@ -70,6 +83,14 @@ class CgroupDriver(Protocol):
     async def remove(self, name: CgroupName) -> None:
         """Delete the group and those below it in every hierarchy, those made by others too. One that is gone is no
         error; raises CgroupBusyError where something keeps it for longer than a few seconds."""
+        ...
+
+    async def discard(self, name: CgroupName) -> None:
+        """Delete the group where nothing is in it; one that holds groups or processes stays."""
+        ...
+
+    async def processes(self, name: CgroupName) -> list[int]:
+        """Pids of everything in the group and below it, in any hierarchy."""
         ...
 
 
@@ -97,11 +118,11 @@ class PodCgroups(Protocol):
         ...
 
     async def release(self, uid: str) -> None:
-        """Kill what is left in the pod's group and delete it, wherever it may be."""
+        """Kill what is left in the pod's group and delete it, wherever it may be. A group of another owner stays."""
         ...
 
     async def found(self) -> dict[str, CgroupName]:
-        """The groups of pods that are there, by uid."""
+        """The groups of this agent's pods that are there, by uid: those of others are not among them."""
         ...
 
     async def throttle(self, uid: str) -> None:

@@ -7,12 +7,17 @@ lost. Errors name the file.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 from pathlib import Path
 from typing import Final
 
 _CHUNK: Final = 65536
+_MARKS: Final = ("trusted.trikubelet", "user.trikubelet")
+"""Extended attributes with the mark of a group's owner: root sets the first. The kernel lets no container change it."""
+_NO_MARK: Final = frozenset({errno.ENODATA, errno.ENOTSUP, errno.EPERM, errno.EACCES})
+"""Errors that say: there is no such attribute, or this process or file system can have none."""
 
 
 class KernelFiles:
@@ -86,6 +91,29 @@ class KernelFiles:
         except OSError:
             # Gone meanwhile; or a threaded group of v2, whose processes the group above lists.
             return []
+
+    def mark(self, path: str, owner: str) -> bool:
+        """Write the owner's mark on a group. False: this process, or the file system, can set no attribute."""
+        for attribute in _MARKS:
+            try:
+                os.setxattr(path, attribute, os.fsencode(owner))
+            except OSError as error:
+                if error.errno not in _NO_MARK:
+                    raise
+            else:
+                return True
+        return False
+
+    def marks(self, path: str) -> set[str]:
+        """Owners' marks on a group. Raises FileNotFoundError where it is not there."""
+        found: set[str] = set()
+        for attribute in _MARKS:
+            try:
+                found.add(os.fsdecode(os.getxattr(path, attribute)))
+            except OSError as error:
+                if error.errno not in _NO_MARK:
+                    raise
+        return found
 
     def number(self, path: str) -> int | None:
         """A file with one number; None for `max`."""

@@ -1,8 +1,8 @@
 """One agent for each tree of pods' cgroups.
 
-An agent deletes the groups of pods that it does not know, with all that runs in them. A second agent on the same tree
-would take the first one's pods for such. So an agent that works on a tree holds a lock on a file named after it; the
-kernel releases it when the process ends, however it ends.
+Two agents on one tree would both write the limits of its classes, and in a cluster each would delete the groups of pods
+that it does not know. So an agent that works on a tree holds a lock on a file named after it; the kernel releases it
+when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ class RootInUseError(CgroupError):
 
 
 @contextlib.contextmanager
-def hold_root(root: str, folder: Path = FOLDER) -> Iterator[bool]:
+def hold_root(root: str, folder: Path = FOLDER) -> Iterator[None]:
     """Be the only agent with pods below the group `root` (its literal name) while the block lasts.
 
-    Yields whether an agent was that before, since the machine started. Small file work, not awaited. Raises
-    RootInUseError, and OSError where the lock file cannot be made.
+    Small file work, not awaited. Raises RootInUseError, and OSError where the lock file cannot be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
     digest = sha256(root.encode()).hexdigest()[:16]
@@ -50,11 +49,10 @@ def hold_root(root: str, folder: Path = FOLDER) -> Iterator[bool]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RootInUseError(root, _holder(descriptor)) from None
-        held_before = os.fstat(descriptor).st_size > 0
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n{root}\n".encode(), 0)
         # The file stays: deleting it could delete one that a third process has locked meanwhile.
-        yield held_before
+        yield
     finally:
         os.close(descriptor)
 

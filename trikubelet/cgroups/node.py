@@ -16,7 +16,7 @@ import trio
 
 from trikubelet.api import Quantity
 from trikubelet.cgroups.errors import CgroupError, CgroupNotAllowedError
-from trikubelet.cgroups.names import NODE_ALLOCATABLE, CgroupName, cgroup_name
+from trikubelet.cgroups.names import NODE_ALLOCATABLE, CgroupName, cgroup_name, tier_names
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.cgroups.settings import CgroupSettings, node_settings
 from trikubelet.formats.values import frozen
@@ -51,7 +51,9 @@ class NodeCgroupOptions:
     """What is enforced; the names of the kubelet's settings in brackets."""
 
     cgroup_root: CgroupName = ()
-    """The group that holds all that follows (cgroupRoot); it has to exist."""
+    """The group that holds all that follows (cgroupRoot). It has to exist, unless `own_root_of` is set."""
+    own_root_of: str = ""
+    """The mark of the agent whose own group `cgroup_root` is: the agent makes and removes it. Empty: it is not."""
     capacity: Mapping[str, Quantity] = attrs.field(factory=dict)
     """What the machine has: `cpu`, `memory`, `pid`, `hugepages-…`."""
     kube_reserved: Mapping[str, Quantity] = attrs.field(factory=dict)
@@ -101,6 +103,8 @@ class NodeCgroups:
     async def prepare(self) -> None:
         """Make the group of all pods, without limits as yet. Raises CgroupError; CgroupNotAllowedError without the
         right to."""
+        if self._options.own_root_of:
+            await self._driver.make(self._options.cgroup_root, CgroupSettings(), self._options.own_root_of)
         missing = await self._driver.missing(self._options.cgroup_root)
         if missing:
             raise CgroupError(
@@ -110,6 +114,18 @@ class NodeCgroups:
         root = self._options.pods_root
         if not await self._driver.exists(root):
             await self._driver.create(root, CgroupSettings())
+
+    async def leave(self) -> None:
+        """Remove the agent's own cgroup root and the groups that the agent made in it, where they are empty.
+
+        Raises CgroupError.
+        """
+        options = self._options
+        marks = (await self._driver.marks((options.cgroup_root,))).get(options.cgroup_root)
+        if options.own_root_of and marks == frozenset({options.own_root_of}):
+            tiers = set(tier_names(options.pods_root).values()) - {options.pods_root}
+            for name in (*tiers, options.pods_root, options.cgroup_root):
+                await self._driver.discard(name)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Limit all pods together, and try again until it is done; then it ends."""

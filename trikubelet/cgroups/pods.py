@@ -20,6 +20,7 @@ from trikubelet.api import QOS_BEST_EFFORT, QOS_BURSTABLE, QOS_GUARANTEED
 from trikubelet.broadcast import Broadcast
 from trikubelet.cgroups.errors import CgroupError, CgroupNameError, MemoryInUseError
 from trikubelet.cgroups.names import names_of_uid, pod_name, tier_name, tier_names, uid_of
+from trikubelet.cgroups.ownership import Ownership
 from trikubelet.cgroups.settings import (
     MIN_SHARES,
     CgroupOptions,
@@ -77,9 +78,13 @@ class PodCgroupManager:
         active_pods: Callable[[], Iterable[Pod]],
         allocatable_memory: Callable[[], int | None] = lambda: None,
         durations: Histograms | None = None,
+        ownership: Ownership = Ownership(),  # noqa: B008 - frozen
+        earlier_root: CgroupName | None = None,
     ) -> None:
         """`root`: the group of all pods. `active_pods`: those that count, as allocated. `allocatable_memory`: in bytes,
-        what the node gives to pods. `durations` are added to: by `OPERATIONS`."""
+        what the node gives to pods. `durations` are added to: by `OPERATIONS`. `ownership` tells the agent's groups
+        from those of others. `earlier_root`: the group where an older version made the pods that `ownership` names;
+        they stay there until they end."""
         self._driver = driver
         self._root = root
         self._options = options
@@ -93,6 +98,12 @@ class PodCgroupManager:
         self._changes = self._changed.subscribe()
         self._behind = False
         """The groups of the classes do not follow a change yet."""
+        self._ownership = ownership
+        self._earlier_root = earlier_root
+        self._earlier: dict[str, CgroupName] = {}
+        """Groups below `earlier_root` that are the agent's, by uid."""
+        self._made: set[str] = set()
+        """UIDs of pods whose groups this agent made: theirs may carry no mark where the kernel takes none."""
         self._busy: dict[str, trio.Event] = {}
         """UIDs of pods whose groups are being made or removed."""
         self._statistics = CgroupStatistics()
@@ -116,7 +127,12 @@ class PodCgroupManager:
         return both - burstable, burstable
 
     async def start(self) -> None:
-        """Make the groups of the classes below the group of all pods, which is there. Raises CgroupError."""
+        """Make the groups of the classes below the group of all pods, which is there. Raises CgroupError.
+
+        The groups of an older version's pods are found before.
+        """
+        if self._earlier_root is not None:
+            self._earlier = await self._own_below(self._earlier_root)
         wanted = self._wanted()
         for quality in (QOS_BURSTABLE, QOS_BEST_EFFORT):
             name = tier_name(self._root, quality)
@@ -151,16 +167,18 @@ class PodCgroupManager:
         await self._follow()
 
     def parent_of(self, pod: Pod) -> str:
-        return self._driver.literal(pod_name(self._root, pod))
+        return self._driver.literal(self._name(pod))
+
+    def _name(self, pod: Pod) -> CgroupName:
+        return self._earlier.get(pod.metadata.uid) or pod_name(self._root, pod)
 
     async def exists(self, pod: Pod) -> bool:
-        return await self._driver.exists(pod_name(self._root, pod))
+        return await self._driver.exists(self._name(pod))
 
     async def ensure(self, pod: Pod) -> bool:
         """Cancelled or failed, it may leave a group that the next call finds, or `release` removes."""
-        name = pod_name(self._root, pod)
         async with self._alone(pod.metadata.uid):
-            return await self._ensure(pod, name)
+            return await self._ensure(pod, self._name(pod))
 
     async def _ensure(self, pod: Pod, name: CgroupName) -> bool:
         counted = self._demands.get(pod.metadata.uid)
@@ -170,7 +188,8 @@ class PodCgroupManager:
             async with self._tiers:
                 pass  # the groups of the classes follow from this pod, or are about to
         began = trio.current_time()
-        made = await self._driver.make(name, pod_settings(pod, self._options))
+        self._made.add(pod.metadata.uid)
+        made = await self._driver.make(name, pod_settings(pod, self._options), self._ownership.mark)
         if made:
             self._durations.observe(CREATE, trio.current_time() - began)
         self._statistics.made += made
@@ -178,17 +197,17 @@ class PodCgroupManager:
 
     async def read(self, pod: Pod) -> CgroupReading | None:
         try:
-            return await self._driver.read(pod_name(self._root, pod))
+            return await self._driver.read(self._name(pod))
         except CgroupError as error:
             if error.missing:
                 return None
             raise
 
     async def set(self, pod: Pod, settings: CgroupSettings) -> None:
-        await self._update(pod_name(self._root, pod), settings)
+        await self._update(self._name(pod), settings)
 
     async def release(self, uid: str) -> None:
-        """The pod's class may not be known any more, so all three places are searched."""
+        """The pod's class may not be known any more, so all its places are searched."""
         try:
             names = names_of_uid(self._root, uid)
         except CgroupNameError:
@@ -196,9 +215,14 @@ class PodCgroupManager:
         began = trio.current_time()
         try:
             async with self._alone(uid):
-                for name in names:
-                    await self._driver.kill(name)
-                    await self._driver.remove(name)
+                if uid in self._earlier:
+                    names.append(self._earlier[uid])
+                for name, marks in (await self._driver.marks(names)).items():
+                    if self._owns(marks, uid):
+                        await self._driver.kill(name)
+                        await self._driver.remove(name)
+                self._earlier.pop(uid, None)
+                self._made.discard(uid)
         finally:
             self.pods_changed()
         self._statistics.removed += 1
@@ -216,13 +240,21 @@ class PodCgroupManager:
             self._busy.pop(uid).set()
 
     async def found(self) -> dict[str, CgroupName]:
-        pods: dict[str, CgroupName] = {}
-        for tier in tier_names(self._root).values():
+        return {**self._earlier, **await self._own_below(self._root)}
+
+    async def _own_below(self, root: CgroupName) -> dict[str, CgroupName]:
+        """The groups of this agent's pods below a group of all pods, by uid."""
+        uids: dict[CgroupName, str] = {}
+        for tier in tier_names(root).values():
             for name in await self._driver.children(tier):
-                uid = uid_of(name, self._root)
+                uid = uid_of(name, root)
                 if uid is not None:
-                    pods[uid] = name
-        return pods
+                    uids[name] = uid
+        marks = await self._driver.marks(tuple(uids))
+        return {uid: name for name, uid in uids.items() if name in marks and self._owns(marks[name], uid)}
+
+    def _owns(self, marks: frozenset[str], uid: str) -> bool:
+        return self._ownership.owns(marks, uid) or (not marks and uid in self._made)
 
     async def throttle(self, uid: str) -> None:
         name = (await self.found()).get(uid)

@@ -98,11 +98,19 @@ class SystemdSlices:
                 await self._set(bus, unit, limits)
         await self._files.create(name, exact)
 
-    async def make(self, name: CgroupName, settings: CgroupSettings) -> bool:
-        if await self._files.exists(name):
-            return False
-        await self.create(name, settings)
-        return True
+    async def make(self, name: CgroupName, settings: CgroupSettings, owner: str = "") -> bool:
+        made = not await self._files.exists(name)
+        if made:
+            await self.create(name, settings)
+        if owner and not (await self._files.marks((name,))).get(name):
+            await self._files.mark(name, owner)
+        return made
+
+    async def mark(self, name: CgroupName, owner: str) -> None:
+        await self._files.mark(name, owner)
+
+    async def marks(self, names: Sequence[CgroupName]) -> dict[CgroupName, frozenset[str]]:
+        return await self._files.marks(names)
 
     async def update(self, name: CgroupName, settings: CgroupSettings) -> None:
         """A memory limit that the kernel refuses is taken back from systemd too."""
@@ -130,6 +138,14 @@ class SystemdSlices:
             with suppress(BusReplyError):  # mostly it has not failed, and is not known any more
                 await bus.call(MANAGER, "ResetFailedUnit", "s", unit)
         await self._files.remove(name)
+
+    async def discard(self, name: CgroupName) -> None:
+        """systemd kills what is in a slice that it stops, so one that holds anything is left to it."""
+        if not await self._files.processes(name) and not await self._files.children(name):
+            await self.remove(name)
+
+    async def processes(self, name: CgroupName) -> list[int]:
+        return await self._files.processes(name)
 
     async def _limits(self, bus: Bus, settings: CgroupSettings) -> tuple[list[Property], CgroupSettings]:
         if self._systemd is None:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from trikubelet.cgroups.ownership import USUAL_ROOT_DIR
 from trikubelet.cli.failures import CommandError
 from trikubelet.linux.socket_address import socket_address
 
@@ -31,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def default_root_dir(environ: Mapping[str, str] = os.environ, *, uid: int | None = None) -> Path:
     """`/var/lib/trikubelet` for root, else a folder in the user's state directory (XDG)."""
     if (os.geteuid() if uid is None else uid) == 0:
-        return Path("/var/lib/trikubelet")
+        return USUAL_ROOT_DIR
     return _user_root_dir(environ)
 
 

@@ -249,16 +249,21 @@ def _with_defaults(
 ) -> KubeletConfiguration:
     """What depends on the machine and on what this is to be, where nobody says otherwise.
 
-    Without root `/var/log/pods` is out of reach, so logs go below the root folder. A desktop machine has swap, while a
-    node's configuration says how it wants it. Chains in iptables are for kube-proxy and network plugins: without a
-    cluster somebody's firewall is left alone.
+    The kubelet's cgroups and log folder belong to nodes of clusters: without one, the agent has its own, so that it
+    and a kubelet leave each other alone. Without root `/var/log/pods` is out of reach anyway. A desktop machine has
+    swap, while a node's configuration says how it wants it. Chains in iptables are for kube-proxy and network plugins:
+    without a cluster somebody's firewall is left alone.
     """
+    from trikubelet.agent.options import own_pod_logs
+    from trikubelet.cgroups.ownership import own_cgroup_root
     from trikubelet.config.kubelet_configuration import EMBEDDED_RUNTIME
 
     endpoint = runtime_of(loaded, configured=configured, in_cluster=in_cluster)
     configuration = attrs.evolve(loaded.config, container_runtime_endpoint=endpoint)
-    if os.geteuid() != 0 and "podLogsDir" not in loaded.explicit:
-        configuration = attrs.evolve(configuration, pod_logs_dir=str(root_dir / "pod-logs"))
+    if (os.geteuid() != 0 or not in_cluster) and "podLogsDir" not in loaded.explicit:
+        configuration = attrs.evolve(configuration, pod_logs_dir=str(own_pod_logs(root_dir)))
+    if not in_cluster and "cgroupRoot" not in loaded.explicit:
+        configuration = attrs.evolve(configuration, cgroup_root=own_cgroup_root(root_dir))
     if not configured and "failSwapOn" not in loaded.explicit:
         configuration = attrs.evolve(configuration, fail_swap_on=False)
     alone = not in_cluster and configuration.container_runtime_endpoint == EMBEDDED_RUNTIME

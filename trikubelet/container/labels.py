@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from trikubelet.api import APIObject, ContainerPort, DecodeError, LifecycleHandler, from_dict, to_dict
 from trikubelet.container.hashing import hash_container
 from trikubelet.formats.values import frozen
+from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trikubelet.api import Container, Pod
+    from trikubelet.cgroups.ownership import Ownership
 
 log = get_logger("runtime")
 
@@ -36,6 +38,9 @@ CONTAINER_TERMINATION_MESSAGE_PATH: Final = "io.kubernetes.container.termination
 CONTAINER_TERMINATION_MESSAGE_POLICY: Final = "io.kubernetes.container.terminationMessagePolicy"
 CONTAINER_PRE_STOP_HANDLER: Final = "io.kubernetes.container.preStopHandler"
 CONTAINER_PORTS: Final = "io.kubernetes.container.ports"
+
+OWNER: Final = "io.trikubelet.owner"
+"""The owner's mark (`cgroups.ownership`). The kubelet ignores annotations that it does not know."""
 
 T = TypeVar("T")
 Object = TypeVar("Object", bound=APIObject)
@@ -70,17 +75,19 @@ def sandbox_labels(pod: Pod) -> dict[str, str]:
     return {**pod.metadata.labels, **_identity(pod)}
 
 
-def sandbox_annotations(pod: Pod) -> dict[str, str]:
-    return dict(pod.metadata.annotations)
+def sandbox_annotations(pod: Pod, owner: str = "") -> dict[str, str]:
+    """The pod's own annotations, and the mark of the sandbox's owner where that is not empty."""
+    return {**pod.metadata.annotations, **_mark(owner)}
 
 
 def container_labels(container: Container, pod: Pod) -> dict[str, str]:
     return {**_identity(pod), CONTAINER_NAME: container.name}
 
 
-def container_annotations(container: Container, pod: Pod, restart_count: int) -> dict[str, str]:
-    """All that a later agent has to know of the container."""
+def container_annotations(container: Container, pod: Pod, restart_count: int, owner: str = "") -> dict[str, str]:
+    """All that a later agent has to know of the container, and the mark of its owner where that is not empty."""
     annotations = {
+        **_mark(owner),
         CONTAINER_HASH: f"{hash_container(container):x}",
         CONTAINER_RESTART_COUNT: str(restart_count),
         CONTAINER_TERMINATION_MESSAGE_PATH: container.termination_message_path,
@@ -95,6 +102,12 @@ def container_annotations(container: Container, pod: Pod, restart_count: int) ->
     if container.ports:
         annotations[CONTAINER_PORTS] = "[" + ",".join(_go_json(port) for port in container.ports) + "]"
     return annotations
+
+
+def owned_by(ownership: Ownership, entry: v1.PodSandbox | v1.Container) -> bool:
+    """True if a sandbox or container, as the runtime lists it, is the agent's."""
+    uid = entry.metadata.uid if isinstance(entry, v1.PodSandbox) else read_identity(entry.labels).uid
+    return ownership.owns((entry.annotations.get(OWNER, ""),), uid)
 
 
 def read_identity(labels: Mapping[str, str]) -> PodIdentity:
@@ -117,6 +130,10 @@ def read_container_record(annotations: Mapping[str, str]) -> ContainerRecord:
             port for port in (_decode(ContainerPort, entry, CONTAINER_PORTS) for entry in ports) if port is not None
         ),
     )
+
+
+def _mark(owner: str) -> dict[str, str]:
+    return {OWNER: owner} if owner else {}
 
 
 def _identity(pod: Pod) -> dict[str, str]:

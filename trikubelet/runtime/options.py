@@ -57,8 +57,14 @@ class RuntimeOptions:
     root_dir: Path
     """Pods' files are below `<root_dir>/pods/<uid>` (--root-dir)."""
     machine: MachineFacts
+    owner: str = ""
+    """The mark on sandboxes and containers (`cgroups.ownership`); empty: they get none."""
+    alone: bool = False
+    """True without a cluster."""
     pod_logs_dir: Path = Path("/var/log/pods")
     """(podLogsDir)"""
+    earlier_logs_dir: Path | None = None
+    """Log folder of an older version of this agent. The logs of pods that have a folder there stay there."""
     legacy_log_symlinks_dir: Path | None = None
     """Where log collectors look for containers' logs, /var/log/containers. None: make no links."""
     node_name: str = ""

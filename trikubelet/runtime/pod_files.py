@@ -58,25 +58,43 @@ class PodFiles:
     def __init__(self, options: RuntimeOptions) -> None:
         self._options = options
         self._owner = os.fsencode(options.root_dir.resolve())
+        self._earlier = {name for name in _names(options.earlier_logs_dir) if self._is_own(self._earlier_dir / name)}
+        """Names of this agent's folders in the log folder of an older version."""
         self._limiter = trio.CapacityLimiter(_THREADS)
         self._volume_limiter = trio.CapacityLimiter(_THREADS)
         self.log_locks = LogLocks()
         """Shared with the rotation of logs."""
 
+    @property
+    def _earlier_dir(self) -> Path:
+        return self._options.earlier_logs_dir or self._options.pod_logs_dir
+
+    def logs_directory(self, name: str) -> Path:
+        """The folder of a pod's logs by its name. Those of an older version's pods stay where that made them."""
+        return (self._earlier_dir if name in self._earlier else self._options.pod_logs_dir) / name
+
+    def logs_dir_of(self, pod: Pod) -> Path:
+        """The folder that holds the folder of the pod's logs."""
+        return self._pod_logs_directory(pod).parent
+
+    def _pod_logs_directory(self, pod: Pod) -> Path:
+        return self.logs_directory(pod_logs_directory(self._options.pod_logs_dir, pod).name)
+
     def make_pod_logs_directory(self, pod: Pod) -> None:
-        directory = pod_logs_directory(self._options.pod_logs_dir, pod)
+        directory = self._pod_logs_directory(pod)
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        if not self._is_own(directory):
-            (directory / OWNER_FILE).write_bytes(self._owner)
+        mark = directory / OWNER_FILE
+        if not self._is_own(directory) and not (self._options.alone and mark.exists()):
+            mark.write_bytes(self._owner)
 
     def make_container_logs_directory(self, pod: Pod, container: Container) -> None:
         self.make_pod_logs_directory(pod)
-        directory = container_logs_directory(self._options.pod_logs_dir, pod, container.name)
+        directory = container_logs_directory(self.logs_dir_of(pod), pod, container.name)
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
 
     def restart_count(self, pod: Pod, container: Container) -> int:
         """The restart count for a container that the runtime does not know, from the logs it left behind."""
-        directory = container_logs_directory(self._options.pod_logs_dir, pod, container.name)
+        directory = container_logs_directory(self.logs_dir_of(pod), pod, container.name)
         if not directory.exists():
             return 0
         with os.scandir(directory) as entries:
@@ -121,7 +139,7 @@ class PodFiles:
     def link_log(self, pod: Pod, container_name: str, container_id: str, log_path: str) -> None:
         """Make the link that log collectors look for, when the log is there. A start does not fail for want of it."""
         directory = self._options.legacy_log_symlinks_dir
-        target = pod_logs_directory(self._options.pod_logs_dir, pod) / log_path
+        target = self._pod_logs_directory(pod) / log_path
         if directory is None or not target.exists():
             return
         link = directory / legacy_symlink_name(container_id, container_name, pod.metadata.name, pod.metadata.namespace)
@@ -182,19 +200,23 @@ class PodFiles:
     def pod_log_directories(self) -> list[str]:
         """The names of the directories of pods' logs that belong to this agent."""
         base = self._options.pod_logs_dir
-        return [name for name in _siblings(base) if self._is_own(base / name)]
+        return [*(name for name in _siblings(base) if self._is_own(base / name)), *self._earlier]
 
     async def remove_pod_logs(self, name: str) -> None:
         """Remove a directory of pod logs with all that is in it, however deep. Not cancelled half way."""
-        await trio.to_thread.run_sync(remove_tree, self._options.pod_logs_dir / name, limiter=self._limiter)
+        await trio.to_thread.run_sync(remove_tree, self.logs_directory(name), limiter=self._limiter)
+        self._earlier.discard(name)
 
     def dangling_symlinks(self) -> list[Path]:
-        """Links to containers' logs that lead nowhere. Another agent's may be about to lead somewhere again."""
+        """This agent's links to containers' logs that lead nowhere.
+
+        In a cluster, links into pods' log folders that are gone count too, whoever made them, as for the kubelet.
+        """
         directory = self._options.legacy_log_symlinks_dir
         if directory is None:
             return []
         links = (directory / name for name in _siblings(directory) if name.endswith(".log"))
-        return [link for link in links if not link.exists() and not self._is_anothers(link)]
+        return [link for link in links if not link.exists() and self._is_own_link(link)]
 
     def _is_own(self, directory: Path) -> bool:
         try:
@@ -202,13 +224,27 @@ class PodFiles:
         except OSError:
             return False
 
-    def _is_anothers(self, link: Path) -> bool:
-        """Whether a link is to the logs of a pod that is not this agent's, and whose directory is still there."""
+    def _is_own_link(self, link: Path) -> bool:
+        """True if a link is to the logs of a pod of this agent. Of a folder that is gone, its place tells whose it was.
+
+        The log folder below the root folder is this agent's alone. That of the options is the node's in a cluster.
+        """
         try:
             directory = link.readlink().parent.parent
         except OSError:
             return False
-        return directory.is_dir() and not self._is_own(directory)
+        if directory.is_dir():
+            return self._is_own(directory)
+        base, options = self._options.pod_logs_dir, self._options
+        return not options.alone or (directory.parent == base and base.is_relative_to(options.root_dir))
+
+
+def _names(directory: Path | None) -> list[str]:
+    """The names in a folder that may be unreadable: then nothing in it is this agent's."""
+    try:
+        return [] if directory is None else _siblings(directory)
+    except OSError:
+        return []
 
 
 def _siblings(directory: Path) -> list[str]:

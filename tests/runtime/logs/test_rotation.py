@@ -116,11 +116,15 @@ class Ticking:
 
 @attrs.define
 class Own:
+    root: Path
     names: list[str]
     log_locks: LogLocks = attrs.field(factory=LogLocks)
 
     def pod_log_directories(self) -> list[str]:
         return self.names
+
+    def logs_directory(self, name: str) -> Path:
+        return self.root / name
 
 
 @attrs.define
@@ -136,7 +140,6 @@ class Stage:
         return LogRotator(
             cast("Any", self.runtime),
             cast("Any", self.own),
-            logs_dir=self.root,
             policy=LogRotationPolicy(max_size=max_size, max_files=max_files, **more),
             clock=self.clock,
         )
@@ -154,7 +157,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(tmp_path / "logs", Runtime(), Own(["default_web_uid-web"]), Ticking())
+    stage = Stage(tmp_path / "logs", Runtime(), Own(tmp_path / "logs", ["default_web_uid-web"]), Ticking())
     stage.add("web", "main")
     yield stage
     for writer in stage.runtime.writers.values():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -17,9 +18,6 @@ from trikubelet.rpc.grpc import Channel, Server
 from trikubelet.runtime.logs.rotation import LogLocks, LogRotator
 from trikubelet.runtime.logs.rotation_choice import LogRotationPolicy
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = pytest.mark.root
 
 FILES = 6
@@ -28,11 +26,15 @@ SCRIPT = "i=0; while true; do echo line $i; i=$((i+1)); done"
 
 @attrs.frozen
 class Own:
+    root: Path
     names: list[str]
     log_locks: LogLocks = attrs.field(factory=LogLocks)
 
     def pod_log_directories(self) -> list[str]:
         return self.names
+
+    def logs_directory(self, name: str) -> Path:
+        return self.root / name
 
 
 async def test_no_line_is_lost_or_written_twice(tmp_path: Path) -> None:
@@ -48,8 +50,7 @@ async def test_no_line_is_lost_or_written_twice(tmp_path: Path) -> None:
         async with Channel(connect) as channel:
             rotator = LogRotator(
                 RuntimeClient(channel),
-                cast("Any", Own(["default_web_uid-web"])),
-                logs_dir=logs,
+                cast("Any", Own(logs, ["default_web_uid-web"])),
                 policy=LogRotationPolicy(max_size=30_000, max_files=1000),
                 clock=SystemClock(),
             )

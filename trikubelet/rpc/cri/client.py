@@ -52,6 +52,9 @@ class RuntimeClient:
         self.sandbox_errors: Counts = Counter()
         self.on_removed: Callable[[str], object] = lambda _: None
         """Told of each container and sandbox that was removed through this client, by id."""
+        self.owns: Callable[[v1.PodSandbox | v1.Container], bool] | None = None
+        """Tells the agent's sandboxes and containers from those of others on the same runtime, which the lists leave
+        out. None: all are the agent's."""
         self._containers: EntryCache[v1.Container] = EntryCache(v1.Container.FromString, map_fields=(8, 9))
         self._sandboxes: EntryCache[v1.PodSandbox] = EntryCache(v1.PodSandbox.FromString, map_fields=(5, 6))
 
@@ -111,9 +114,10 @@ class RuntimeClient:
         return reply
 
     async def list_pod_sandboxes(self, filter: v1.PodSandboxFilter | None = None) -> list[v1.PodSandbox]:  # noqa: A002
-        """All sandboxes, or those that the filter lets through. Shared objects: do not change them."""
+        """All of the agent's sandboxes, or those that the filter lets through. Shared objects: do not change them."""
         request = v1.ListPodSandboxRequest() if filter is None else v1.ListPodSandboxRequest(filter=filter)
-        return await self._list("ListPodSandbox", request, self._sandboxes, complete=filter is None)
+        listed = await self._list("ListPodSandbox", request, self._sandboxes, complete=filter is None)
+        return listed if self.owns is None else [sandbox for sandbox in listed if self.owns(sandbox)]
 
     async def update_pod_sandbox_resources(
         self,
@@ -157,9 +161,14 @@ class RuntimeClient:
         self.on_removed(container_id)
 
     async def list_containers(self, filter: v1.ContainerFilter | None = None) -> list[v1.Container]:  # noqa: A002
-        """All containers, or those that the filter lets through. Shared objects: do not change them."""
+        """All of the agent's containers, or those that the filter lets through. Shared objects: do not change them."""
         request = v1.ListContainersRequest() if filter is None else v1.ListContainersRequest(filter=filter)
-        return await self._list("ListContainers", request, self._containers, complete=filter is None)
+        listed = await self._list("ListContainers", request, self._containers, complete=filter is None)
+        return listed if self.owns is None else [container for container in listed if self.owns(container)]
+
+    async def list_everyones_containers(self) -> list[v1.Container]:
+        """All containers of the runtime, also those of others. Shared objects: do not change them."""
+        return await self._list("ListContainers", v1.ListContainersRequest(), self._containers, complete=True)
 
     async def container_status(self, container_id: str, verbose: bool = False) -> v1.ContainerStatusResponse:
         """`verbose` adds `info`, whose key "info" holds JSON with the pid (containerd and CRI-O)."""

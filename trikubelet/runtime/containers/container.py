@@ -436,7 +436,10 @@ def container_config(
         devices=[*extras.devices, *inputs.devices],
         cdi_devices=[v1.CdiDevice(name=name) for name in extras.cdi_devices],
         labels=container_labels(container, pod),
-        annotations={**extras.annotations, **container_annotations(container, pod, inputs.restart_count)},
+        annotations={
+            **extras.annotations,
+            **container_annotations(container, pod, inputs.restart_count, options.owner),
+        },
         log_path=container_log_path(container.name, inputs.restart_count),
         stdin=container.stdin,
         stdin_once=container.stdin_once,

@@ -196,7 +196,7 @@ class ImageCollector:
         """Bring the records up to date (`detectImages`); returns the ids of images in use."""
         # Images first: one that is pulled and used in between is not in the list, and not used by mistake.
         images = [_seen(image) for image in await self._images.list_images()]
-        containers = await self._runtime.list_containers()
+        containers = await self._runtime.list_everyones_containers()
         references = {container.image_id or container.image_ref for container in containers}
         references |= await self._mounted_images(containers)
         used = used_images(images, references)

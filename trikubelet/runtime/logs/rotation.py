@@ -60,9 +60,9 @@ BLOCK: Final = 2**20
 
 
 class LogRotator:
-    """Log rotation (kubelet: `containerLogManager`). `logs_dir`: the folder of pods' log directories.
+    """Log rotation (kubelet: `containerLogManager`).
 
-    `files` knows which of them belong to this agent, and locks logs that it removes.
+    `files` knows which log folders belong to this agent, and locks logs that it removes.
     """
 
     def __init__(
@@ -70,14 +70,11 @@ class LogRotator:
         runtime: RuntimeClient,
         files: PodFiles,
         *,
-        logs_dir: Path,
         policy: LogRotationPolicy,
         clock: WallClock,
     ) -> None:
         self._runtime = runtime
         self._files = files
-        # As runtimes report paths.
-        self._logs_dir = Path(os.path.normpath(logs_dir))
         self._policy = policy
         self._clock = clock
         self._locks = files.log_locks
@@ -144,7 +141,9 @@ class LogRotator:
         if len(path.parts) < 4:
             return False
         directory = path.parents[1]
-        return directory.parent == self._logs_dir and directory.name in directories
+        # Runtimes report paths in this form.
+        own = self._files.logs_directory(directory.name)
+        return directory.name in directories and directory == Path(os.path.normpath(own))
 
     # One log
 

@@ -31,6 +31,7 @@ from trikubelet.telemetry.steps import TURN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from trikubelet.api import Container, ContainerPort, Pod
     from trikubelet.rpc.cri.client import RuntimeClient
@@ -214,6 +215,7 @@ class SandboxMaker:
             userns=user_namespace,
             volume_groups=self._volume_groups(pod),
             cgroup_parent=self._cgroups.parent_of(pod),
+            logs_dir=self._files.logs_dir_of(pod),
         )
         return _Settings(handler, user_namespace, config, dns.warnings, dns.node_warnings)
 
@@ -243,19 +245,21 @@ def sandbox_config(
     userns: v1.UserNamespace | None = None,
     volume_groups: Sequence[int] = (),
     cgroup_parent: str = "",
+    logs_dir: Path | None = None,
 ) -> v1.PodSandboxConfig:
     """Build the message for RunPodSandbox (kubelet: `generatePodSandboxConfig`). Raises SandboxConfigError.
 
     `userns`: the pod's (`UserNamespaces.for_pod`). `volume_groups`: those that own the pod's volumes. `cgroup_parent`:
-    the pod's cgroup, empty where the runtime is to choose.
+    the pod's cgroup, empty where the runtime is to choose. `logs_dir`: the folder of the pod's log folder, None for
+    that of the options.
     """
     config = v1.PodSandboxConfig(
         metadata=v1.PodSandboxMetadata(
             name=pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.metadata.uid, attempt=attempt
         ),
         labels=sandbox_labels(pod),
-        annotations=sandbox_annotations(pod),
-        log_directory=str(pod_logs_directory(options.pod_logs_dir, pod)),
+        annotations=sandbox_annotations(pod, options.owner),
+        log_directory=str(pod_logs_directory(options.pod_logs_dir if logs_dir is None else logs_dir, pod)),
         dns_config=v1.DnsConfig(servers=list(dns.servers), searches=list(dns.searches), options=list(dns.options)),
         port_mappings=[mapping for container in pod.spec.containers for mapping in port_mappings(container)],
         linux=v1.LinuxPodSandboxConfig(
