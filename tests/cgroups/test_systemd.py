@@ -19,6 +19,7 @@ from trikubelet.cgroups.files_v2 import V2Files
 from trikubelet.cgroups.hierarchy import Hierarchies
 from trikubelet.cgroups.names import SYSTEMD
 from trikubelet.cgroups.node import NodeCgroupOptions, NodeCgroups, open_pod_cgroups
+from trikubelet.cgroups.ownership import Ownership
 from trikubelet.cgroups.pods import PodCgroupManager
 from trikubelet.cgroups.settings import CgroupOptions, CgroupReading, CgroupSettings
 from trikubelet.cgroups.systemd import MANAGER, SystemdSlices
@@ -231,6 +232,43 @@ async def test_pods_live_in_slices(bus: PrivateBus, tree: Tree) -> None:
             await keeper.release(pod.metadata.uid)
         assert set(theirs.units) == {"kubepods.slice", "kubepods-burstable.slice", "kubepods-besteffort.slice"}
         assert await keeper.found() == {}
+
+
+async def test_an_agent_has_a_slice_of_its_own_and_removes_it_when_it_is_empty(bus: PrivateBus, tree: Tree) -> None:
+    options = NodeCgroupOptions(cgroup_root=("trikubelet",), own_root_of="/root/folder")
+    node = NodeCgroups(tree.driver, options, EventRecorder(TrioClock()))
+    pods = [burstable("12-34")]
+    keeper = PodCgroupManager(
+        tree.driver,
+        options.pods_root,
+        CgroupOptions(),
+        active_pods=lambda: pods,
+        ownership=Ownership(mark="/root/folder", alone=True),
+    )
+    foreign = ("trikubelet", "kubepods", "pod11-11")
+    async with systemd1(bus.address, tree.root, tree.kernel) as theirs:
+        assert await open_pod_cgroups(node, keeper, required=True) is keeper
+        await keeper.ensure(pods[0])
+        assert keeper.parent_of(pods[0]).endswith("/trikubelet-kubepods-burstable-pod12_34.slice")
+        await tree.driver.make(foreign, CgroupSettings(), "/another")
+        assert await tree.driver.marks(((*foreign[:2],), foreign)) == {
+            foreign[:2]: frozenset(),
+            foreign: frozenset({"/another"}),
+        }
+        assert list(await keeper.found()) == ["12-34"]
+        await keeper.release("12-34")
+        await keeper.release("11-11")
+        await node.leave()
+        stopped = {unit for call, unit in theirs.calls if call == "StopUnit"}
+        assert stopped == {
+            "trikubelet-kubepods-burstable-pod12_34.slice",
+            "trikubelet-kubepods-burstable.slice",
+            "trikubelet-kubepods-besteffort.slice",
+        }
+        await tree.driver.remove(foreign)
+        await node.leave()
+        assert not theirs.units
+        assert tree.kernel.folders(str(tree.root)) == []
 
 
 def test_the_driver_that_the_runtime_uses_is_the_one_that_is_made() -> None:

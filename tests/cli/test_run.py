@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.cli.conftest import run_command
+from trikubelet.agent.options import runtime_options
+from trikubelet.agent.resources import has_own_cgroup_root
+from trikubelet.cgroups.ownership import own_cgroup_root
 from trikubelet.cli.kubelet_flags import MEANINGLESS
 from trikubelet.cli.root_dir import default_root_dir
 from trikubelet.cli.run import run
@@ -183,6 +186,71 @@ def test_logs_of_pods_go_below_the_root_folder_without_root(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     run_command("run", "--root-dir", tmp_path)
     assert started[0].configuration.pod_logs_dir == str(tmp_path / "pod-logs")
+
+
+@pytest.mark.parametrize("configured", [False, True])
+def test_an_agent_without_a_cluster_has_cgroups_and_logs_of_its_own(
+    started: list[AgentOptions], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configured: bool
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    file = tmp_path / "config.yaml"
+    file.write_text("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n")
+    flags = ("--config", file) if configured else ()
+    run_command("run", *flags, "--root-dir", "/var/lib/trikubelet")
+    run_command("run", *flags, "--root-dir", tmp_path)
+    run_command("run", *flags, "--root-dir", tmp_path, "--kubeconfig", tmp_path / "kubeconfig")
+    places = [(one.configuration.cgroup_root, one.configuration.pod_logs_dir) for one in started]
+    assert places == [
+        ("/trikubelet", "/var/lib/trikubelet/pod-logs"),
+        (own_cgroup_root(tmp_path), f"{tmp_path}/pod-logs"),
+        ("", "/var/log/pods"),
+    ]
+    assert [has_own_cgroup_root(one) for one in started] == [True, True, False]
+    kept = [(one.earlier_logs_dir, one.alone, one.owner) for one in map(runtime_options, started)]
+    assert kept[1:] == [(Path("/var/log/pods"), True, str(tmp_path)), (None, False, str(tmp_path))]
+
+
+def test_cgroups_and_logs_that_somebody_names_stay_as_named(started: list[AgentOptions], tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "podLogsDir: /var/log/pods\ncgroupRoot: /\n"
+    )
+    run_command("run", "--config", file, "--root-dir", tmp_path)
+    run_command("run", "--cgroup-root=/nodes", "--root-dir", tmp_path)
+    assert started[0].configuration.pod_logs_dir == "/var/log/pods"
+    assert [one.configuration.cgroup_root for one in started] == ["/", "/nodes"]
+    assert not any(map(has_own_cgroup_root, started))
+    assert runtime_options(started[0]).earlier_logs_dir is None
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "logs", "uid", "links"),
+    [
+        ("embedded", None, 0, None),
+        ("unix:///run/c.sock", None, 0, Path("/var/log/containers")),
+        ("unix:///run/c.sock", None, 1000, None),
+        ("unix:///run/c.sock", "/var/log/pods", 0, Path("/var/log/containers")),
+        ("unix:///run/c.sock", "/srv/logs", 0, None),
+    ],
+)
+def test_links_for_log_collectors_lead_to_the_usual_logs_and_to_the_agents_own(
+    started: list[AgentOptions],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    endpoint: str,
+    logs: str | None,
+    uid: int,
+    links: Path | None,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        + ("" if logs is None else f"podLogsDir: {logs}\n")
+    )
+    run_command("run", "--config", file, "--root-dir", tmp_path, "--runtime-endpoint", endpoint)
+    assert runtime_options(started[0]).legacy_log_symlinks_dir == links
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,14 @@ from trikubelet.api import (
     Pod,
     PodSpec,
 )
+from trikubelet.cgroups.ownership import Ownership
 from trikubelet.container.hashing import hash_container
 from trikubelet.container.labels import (
     ContainerRecord,
     PodIdentity,
     container_annotations,
     container_labels,
+    owned_by,
     read_container_record,
     read_identity,
     sandbox_annotations,
@@ -32,6 +34,7 @@ from trikubelet.container.labels import (
 from trikubelet.container.messages import describe_duration
 from trikubelet.formats.hashing import fnv1a_32, fnv1a_64, go_json_string
 from trikubelet.formats.image_names import ImageName, InvalidImageNameError, parse_image_name, with_default_tag
+from trikubelet.rpc.cri import v1
 from trikubelet.runtime.logs.paths import (
     container_id_of_symlink,
     legacy_symlink_name,
@@ -104,6 +107,32 @@ def test_a_containers_annotations_are_written_as_the_kubelet_writes_them() -> No
         "io.kubernetes.container.preStopHandler": '{"exec":{"command":["action1","a\\u003cb"]}}',
         "io.kubernetes.container.ports": '[{"name":"http","containerPort":80,"protocol":"TCP"}]',
     }
+
+
+@pytest.mark.parametrize(
+    ("owner", "uid", "alone", "in_cluster"),
+    [
+        ("/root/folder", "new", True, True),
+        ("/another", "older", False, False),
+        ("", "new", False, True),
+        ("", "older", True, True),
+        ("", "", False, True),
+    ],
+)
+def test_sandboxes_and_containers_carry_the_mark_of_their_owner(
+    owner: str, uid: str, alone: bool, in_cluster: bool
+) -> None:
+    """The kubelet copies a pod's annotations, too, which are no marks of this agent's."""
+    pod = attrs.evolve(POD, metadata=attrs.evolve(POD.metadata, uid=uid))
+    entries = (
+        v1.PodSandbox(metadata=v1.PodSandboxMetadata(uid=uid), annotations=sandbox_annotations(pod, owner)),
+        v1.Container(
+            labels=container_labels(CONTAINER, pod), annotations=container_annotations(CONTAINER, pod, 0, owner)
+        ),
+    )
+    ownership = Ownership(mark="/root/folder", alone=True, earlier=frozenset({"older"}))
+    assert [owned_by(ownership, entry) for entry in entries] == [alone, alone]
+    assert [owned_by(attrs.evolve(ownership, alone=False), entry) for entry in entries] == [in_cluster, in_cluster]
 
 
 def test_what_annotations_say_is_read_back() -> None:

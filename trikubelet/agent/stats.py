@@ -21,6 +21,7 @@ def stats_provider(agent: Agent) -> StatsProvider:
     paths = NodePaths(
         root_dir=options.root_dir,
         pod_logs_dir=Path(configuration.pod_logs_dir),
+        earlier_logs_dir=agent.runtime_options.earlier_logs_dir,
         kubelet_cgroup=configuration.kubelet_cgroups,
         runtime_cgroup=options.runtime_cgroups,
         system_cgroup=configuration.system_cgroups,

@@ -58,6 +58,8 @@ class NodePaths:
     root_dir: Path
     """The agent's: pods' folders, and the file system that counts as the node's."""
     pod_logs_dir: Path
+    earlier_logs_dir: Path | None = None
+    """Where the logs of an older version's pods are."""
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
     kubelet_cgroup: str = ""
@@ -248,7 +250,7 @@ class Meter:
         logs: dict[str, FsStats] = {}
         files: dict[str, tuple[FsStats | None, ...]] = {}
         for pod in pods:
-            folder = f"{self._paths.pod_logs_dir}/{pod.namespace}_{pod.name}_{pod.uid}"
+            folder = self._logs(f"{pod.namespace}_{pod.name}_{pod.uid}")
             hosts = f"{self._paths.root_dir}/pods/{pod.uid}/etc-hosts"
             files[pod.uid] = (usage_of_files(folder, on), usage_of_file(hosts, on))
             for container in pod.containers:
@@ -256,6 +258,11 @@ class Meter:
                 if used is not None:
                     logs[container.id] = used
         return logs, files
+
+    def _logs(self, name: str) -> str:
+        """The folder of a pod's logs, by its name."""
+        folder, earlier = self._paths.pod_logs_dir / name, self._paths.earlier_logs_dir
+        return str(folder if earlier is None or folder.is_dir() else earlier / name)
 
     def _device(self, number: str) -> str:
         return device_name(self._paths.sys, number) if number else ""
