@@ -78,13 +78,13 @@ class Watched:
 
 
 @asynccontextmanager
-async def watching(path: Path, **options: Any) -> AsyncIterator[Watched]:
+async def watching(path: Path, *, more: tuple[Path, ...] = (), **options: Any) -> AsyncIterator[Watched]:
     told: list[tuple[str, list[str]]] = []
 
     def on_problems(file: Path, problems: tuple[ManifestProblem, ...]) -> None:
         told.append((file.name, [problem.message for problem in problems]))
 
-    source = FileSource(path, node_name="node", clock=SystemClock(), on_problems=on_problems, **options)
+    source = FileSource(path, *more, node_name="node", clock=SystemClock(), on_problems=on_problems, **options)
     send, receive = trio.open_memory_channel[tuple[Pod, ...]](10)
     async with trio.open_nursery() as nursery:
         await nursery.start(supervise, source.run, send.send)
@@ -514,3 +514,44 @@ async def test_after_a_fault_the_folder_is_read_and_watched_anew(tmp_path: Path,
         assert await watched.pods() == ["a-node=x:1", "b-node=x:1"]
         put(tmp_path / "c.yaml", manifest("c"))
         assert await watched.pods() == ["a-node=x:1", "b-node=x:1", "c-node=x:1"]
+
+
+async def test_two_folders_are_one_source_and_the_first_ones_pod_wins_told_once(tmp_path: Path) -> None:
+    mine, applied = tmp_path / "mine", tmp_path / "applied"
+    for folder in (mine, applied):
+        folder.mkdir()
+    put(applied / "a.yaml", manifest("web", "theirs:1"))
+    put(applied / "b.yaml", manifest("db"))
+    async with watching(mine, more=(applied,), period=1000) as watched:
+        assert await watched.pods() == ["web-node=theirs:1", "db-node=x:1"]
+        put(mine / "z.yaml", manifest("web", "mine:1"), age=60)
+        assert await watched.pods() == ["web-node=mine:1", "db-node=x:1"]
+        (ignored,) = watched.problems()["a.yaml"]
+        assert ignored == f"the pod web-node_default is taken by {mine}/z.yaml, this one is ignored"
+        put(applied / "c.yaml", manifest("new"))
+        assert await watched.pods() == ["web-node=mine:1", "db-node=x:1", "new-node=x:1"]
+        assert [name for name, _ in watched.told] == ["a.yaml"], "told once"
+        (mine / "z.yaml").unlink()
+        assert await watched.pods() == ["web-node=theirs:1", "db-node=x:1", "new-node=x:1"]
+        assert watched.problems() == {}
+
+
+async def test_a_pods_uid_is_the_same_whichever_folders_are_beside_its_own(tmp_path: Path) -> None:
+    put(tmp_path / "a.yaml", manifest("a"))
+    async with watching(tmp_path) as watched:
+        (alone,) = await watched.receive.receive()
+    async with watching(tmp_path, more=(tmp_path / "applied",)) as watched:
+        (beside,) = await watched.receive.receive()
+    assert alone.metadata.uid == beside.metadata.uid
+
+
+async def test_nothing_is_sent_before_each_folder_was_listed(tmp_path: Path, clock: trio.testing.MockClock) -> None:
+    applied = tmp_path / "applied"
+    applied.mkdir()
+    put(applied / "a.yaml", manifest("a"))
+    async with watching(Path("/dev/null/m"), more=(applied,), period=20) as watched:
+        with trio.fail_after(5):
+            while not watched.source.path_problems:
+                await trio.testing.wait_all_tasks_blocked(0.02)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert watched.receive.statistics().current_buffer_used == 0, "pods of the other folder would be ended"

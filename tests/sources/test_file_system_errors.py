@@ -173,10 +173,10 @@ async def problems(path):
     async with trio.open_nursery() as nursery:
         await nursery.start(source.run, send.send)
         with trio.fail_after(10):
-            while not (source.problems or source.path_problem):
+            while not (source.problems or source.path_problems):
                 await trio.sleep(0.01)
         await trio.sleep(0.1)  # it looks again
-        print(path.name, [str(p) for found in source.problems.values() for p in found], source.path_problem)
+        print(path.name, [str(p) for found in source.problems.values() for p in found], source.path_problems.get(path))
         nursery.cancel_scope.cancel()
 
 os.setgroups([])
@@ -338,7 +338,7 @@ async def test_a_worker_thread_that_cannot_be_started_ends_nothing(
             await trio.testing.wait_all_tasks_blocked(0.02)
             clock.jump(21)
             await trio.testing.wait_all_tasks_blocked(0.02)
-            assert watched.source.path_problem == "can't start new thread"
+            assert watched.source.path_problems == {tmp_path: "can't start new thread"}
         put(tmp_path / "b.yaml", manifest("b"))
         assert await watched.pods() == ["a-node=x:1", "b-node=x:1"]
 
@@ -347,7 +347,7 @@ async def test_a_worker_thread_that_cannot_be_started_ends_nothing(
 async def test_a_path_that_can_never_be_read_is_a_problem(path: str, clock: trio.testing.MockClock) -> None:
     async with watching(Path(path), period=20) as watched:
         with trio.fail_after(PATIENCE):
-            while not watched.source.path_problem:
+            while not watched.source.path_problems:
                 await trio.testing.wait_all_tasks_blocked(0.02)
         assert watched.receive.statistics().current_buffer_used == 0
 

@@ -1,9 +1,12 @@
-"""The file source: a folder of manifests (or one manifest) as the pods that this node should run.
+"""The file source: folders of manifests (or single manifests) as the pods that this node should run.
 
 The story of a change: inotify tells that a file was written (`FolderWatch`); the folder is listed and every file whose
 inode, size or times changed is parsed in a worker thread (`manifests.py`); the pods of all files, in the order of the
 file names, are sent on when they differ from what was sent last. Every `period` the same happens without an event, for
 network file systems, memory maps and links that lead elsewhere.
+
+Several folders are one source. If two of them define one pod, that of the folder named first runs, and the other one
+is a problem of its file.
 
 Broken files. The kubelet ends a pod whose file has become unreadable or invalid at its next reread. Here a file's pods
 stay those of its last good version for as long as the file exists: an editing mistake should not end a service.
@@ -105,8 +108,21 @@ class _Listing:
     missing: bool = False
 
 
+@define
+class _Place:
+    """A folder of manifests, or a single manifest."""
+
+    path: Path
+    watch: FolderWatch
+    files: dict[Path, _File] = attrs.field(factory=dict)
+    problem: str | None = None
+    """Why the path cannot be listed."""
+    listed: bool = False
+    """Whether it was listed once: before that its pods are unknown."""
+
+
 class FileSource:
-    """Pods from a manifest folder or file. One task runs it; `problems` may be read at any time.
+    """Pods from folders of manifests, or from single files. One task runs it; `problems` may be read at any time.
 
     `period` (seconds) is the kubelet's `fileCheckFrequency`.
     """
@@ -115,25 +131,21 @@ class FileSource:
 
     def __init__(
         self,
-        path: Path,
-        *,
+        *paths: Path,
         node_name: str,
         clock: WallClock,
         period: float = 20.0,
         may_refer: bool = False,
         on_problems: OnProblems | None = None,
     ) -> None:
-        self._path = _absolute(path)
+        self._places = tuple(_Place(path, FolderWatch(path)) for path in map(_absolute, paths))
         self._read = partial(read_manifest, node_name=node_name, may_refer=may_refer)
         self._clock = clock
         self._period = period
         self._on_problems = on_problems
-        self._files: dict[Path, _File] = {}
         self._problems: dict[Path, tuple[ManifestProblem, ...]] = {}
-        self._path_problem: str | None = None
         self._sent: tuple[Pod, ...] | None = None
         self._limiter = trio.CapacityLimiter(1)
-        self._watch = FolderWatch(self._path)
 
     @property
     def problems(self) -> Mapping[Path, tuple[ManifestProblem, ...]]:
@@ -141,17 +153,25 @@ class FileSource:
         return self._problems
 
     @property
-    def path_problem(self) -> str | None:
-        """Why the path itself cannot be read now; None when it can."""
-        return self._path_problem
+    def path_problems(self) -> Mapping[Path, str]:
+        """Why a path itself cannot be read now, for those that cannot."""
+        return {place.path: place.problem for place in self._places if place.problem is not None}
+
+    def pods_of(self, file: Path) -> tuple[Pod, ...]:
+        """Pods of the last good version of a file, whatever stands in it now."""
+        known = next((place.files[file] for place in self._places if file in place.files), None)
+        return () if known is None else tuple(entry.pod for entry in known.pods)
 
     async def run(self, send: SendPods, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send the pods of all files, at once and after every change, until cancelled.
 
         `task_status.started` is called before the first read. A missing path counts as an empty folder, as in the
-        kubelet; one that cannot be listed sends nothing, so that nothing is ended for it.
+        kubelet. One that cannot be listed keeps the pods that it had; before its first listing nothing is sent, so that
+        nothing is ended for it.
         """
-        with contextlib.closing(self._watch):
+        with contextlib.ExitStack() as stack:
+            for place in self._places:
+                stack.callback(place.watch.close)
             task_status.started()
             self._sent = None  # begun again, it does not know what arrived
             while True:
@@ -159,46 +179,57 @@ class FileSource:
                 await self._wait()
 
     async def _reread(self, send: SendPods) -> None:
-        self._watch.renew()
-        now = trio.current_time()
-        busy = self._watch.busy_names(now)
-        known = {path: file.signature for path, file in self._files.items()}
-        try:
-            with trio.fail_after(READ_TIMEOUT_SECONDS):
-                listing = await trio.to_thread.run_sync(
-                    _list, self._path, self._read, known, busy, limiter=self._limiter, abandon_on_cancel=True
-                )
-        except trio.TooSlowError:
-            listing = _Listing(problem=f"could not be read within {READ_TIMEOUT_SECONDS:.0f} s")
-        except RuntimeError as error:  # the process may have no more threads
-            listing = _Listing(problem=str(error))
-        self._watch.missing = listing.missing
-        self._report_path_problem(listing)
-        if listing.problem is not None and not listing.missing:
+        for place in self._places:
+            await self._list(place)
+        if not all(place.listed for place in self._places):
             return
-        self._take(listing.entries, now)
-        self._notify(now)
+        self._notify(trio.current_time())
         pods = tuple(entry.pod for entry in self._winners())
         if self._sent is None or [*map(id, pods)] != [*map(id, self._sent)]:
             self._sent = pods
             await send(pods)
 
+    async def _list(self, place: _Place) -> None:
+        place.watch.renew()
+        now = trio.current_time()
+        busy = place.watch.busy_names(now)
+        known = {path: file.signature for path, file in place.files.items()}
+        try:
+            with trio.fail_after(READ_TIMEOUT_SECONDS):
+                listing = await trio.to_thread.run_sync(
+                    _list, place.path, self._read, known, busy, limiter=self._limiter, abandon_on_cancel=True
+                )
+        except trio.TooSlowError:
+            listing = _Listing(problem=f"could not be read within {READ_TIMEOUT_SECONDS:.0f} s")
+        except RuntimeError as error:  # the process may have no more threads
+            listing = _Listing(problem=str(error))
+        place.watch.missing = listing.missing
+        _report_path_problem(place, listing)
+        if listing.problem is None or listing.missing:
+            place.listed = True
+            self._take(place, listing.entries, now)
+
     async def _wait(self) -> None:
         now = trio.current_time()
-        wake = [now + (MISSING_RETRY_SECONDS if self._watch.missing else self._period)]
-        wake.extend(file.report_at for file in self._files.values() if file.problems and file.report_at > now)
+        wake = [now + self._period]
+        for place in self._places:
+            if place.watch.missing:
+                wake.append(now + MISSING_RETRY_SECONDS)
+            wake.extend(file.report_at for file in place.files.values() if file.problems and file.report_at > now)
         with trio.move_on_at(max(min(wake), now)):
-            await self._watch.changed()
+            async with trio.open_nursery() as nursery:
+                for place in self._places:
+                    nursery.start_soon(_until_changed, place.watch, nursery.cancel_scope)
 
-    def _take(self, entries: tuple[_Seen, ...], now: float) -> None:
+    def _take(self, place: _Place, entries: tuple[_Seen, ...], now: float) -> None:
         """Bring what is known of the files to what was listed."""
         listed = {entry.path for entry in entries}
-        for path in [path for path in self._files if path not in listed]:
-            del self._files[path]
+        for path in [path for path in place.files if path not in listed]:
+            del place.files[path]
         for entry in entries:
             if entry.manifest is None:
                 continue
-            before = self._files.get(entry.path)
+            before = place.files.get(entry.path)
             signature = None if entry.manifest.unread else entry.signature
             if entry.manifest.problems:
                 file = _File(signature) if before is None else attrs.evolve(before, signature=signature)
@@ -208,9 +239,9 @@ class FileSource:
                 file = _File(signature, entry.manifest.pods, entry.manifest.warnings)
                 if file.warnings != (before.warnings if before is not None else ()):
                     _warn_of_fields(entry.path, file.warnings)
-            self._files[entry.path] = file
+            place.files[entry.path] = file
         # A listing is sorted; the dictionary follows it, so that the order of the pods is that of the names.
-        self._files = {entry.path: self._files[entry.path] for entry in entries if entry.path in self._files}
+        place.files = {entry.path: place.files[entry.path] for entry in entries if entry.path in place.files}
 
     def _settle_time(self, signature: Signature | None) -> float:
         """Seconds until a broken file may be called broken: none when it was left alone for long enough already."""
@@ -219,10 +250,14 @@ class FileSource:
         age = self._clock.now().timestamp() - signature.mtime_ns / 1e9
         return 0.0 if age >= SETTLE_SECONDS or age < 0 else SETTLE_SECONDS
 
+    def _files(self) -> Iterator[tuple[Path, _File]]:
+        for place in self._places:
+            yield from place.files.items()
+
     def _winners(self) -> Iterator[ManifestPod]:
         """The pods of all files; of pods with one name or UID the one whose file comes first."""
         names: set[str] = set()
-        for file in self._files.values():
+        for _, file in self._files():
             for entry in file.pods:
                 keys = {entry.pod.full_name, entry.pod.metadata.uid}
                 if names.isdisjoint(keys):
@@ -231,14 +266,15 @@ class FileSource:
 
     def _current_problems(self, now: float) -> Iterator[tuple[Path, tuple[ManifestProblem, ...]]]:
         owners: dict[str, Path] = {}
-        for path, file in self._files.items():
+        for path, file in self._files():
             settled = now >= file.report_at
             problems = list(file.problems if settled else self._problems.get(path, ()))
             for entry in file.pods:
                 for key, what in ((entry.pod.full_name, "pod"), (entry.pod.metadata.uid, "UID")) if settled else ():
                     owner = owners.setdefault(key, path)
                     if owner != path:
-                        message = f"the {what} {key} is taken by {display_path(Path(owner.name))}, this one is ignored"
+                        holder = display_path(Path(owner.name) if owner.parent == path.parent else owner)
+                        message = f"the {what} {key} is taken by {holder}, this one is ignored"
                         problems.append(ManifestProblem(path, entry.line, "metadata", message))
                         break
             if problems:
@@ -253,14 +289,20 @@ class FileSource:
             if problems != before.get(path, ()):
                 self._on_problems(path, problems)
 
-    def _report_path_problem(self, listing: _Listing) -> None:
-        if listing.problem == self._path_problem:
-            return
-        self._path_problem = listing.problem
-        if listing.problem is None:
-            log.info("manifest path can be read", path=display_path(self._path))
-        else:
-            log.warning("manifest path cannot be read", path=display_path(self._path), reason=listing.problem)
+
+async def _until_changed(watch: FolderWatch, scope: trio.CancelScope) -> None:
+    await watch.changed()
+    scope.cancel()
+
+
+def _report_path_problem(place: _Place, listing: _Listing) -> None:
+    if listing.problem == place.problem:
+        return
+    place.problem = listing.problem
+    if listing.problem is None:
+        log.info("manifest path can be read", path=display_path(place.path))
+    else:
+        log.warning("manifest path cannot be read", path=display_path(place.path), reason=listing.problem)
 
 
 def _absolute(path: Path) -> Path:
