@@ -28,36 +28,60 @@ def mock_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
     return clock_without_threads(monkeypatch)
 
 
-def acting(node: SimNode, manifests: Path | None = None) -> Acting:
-    node.agent.options = attrs.evolve(node.agent.options, manifests=manifests)
+def acting(node: SimNode, folder: Path | None = None) -> Acting:
+    """What a person may do to pods of a node with its root folder, and a person's manifests, in `folder`."""
+    if folder is not None:
+        node.agent.options = attrs.evolve(node.agent.options, root_dir=folder, manifests=folder / "mine")
     return Acting(node.agent, LocalView(node.agent).pod)
 
 
 async def test_manifests_come_and_go(mock_clock: MockClock, tmp_path: Path) -> None:
     pod = attrs.evolve(static_pod("web"))
     async with sim_node() as node:
-        actions = acting(node, tmp_path / "manifests")
+        actions = acting(node, tmp_path)
         answer = await actions.apply(MANIFEST, "web.yaml", dry_run=True)
         assert (answer["before"], answer["pods"]) == (None, ["default/web-simulated"])
-        assert not (tmp_path / "manifests").exists()
+        assert not (tmp_path / "applied").exists()
         await actions.apply(MANIFEST, "web.yaml", dry_run=False)
         assert (await actions.apply(MANIFEST, "web.yaml", dry_run=False))["before"] == MANIFEST.decode()
         with pytest.raises(ActingRefusedError, match=r"web\.yaml"):
             await actions.apply(b"kind: Pod\n", "web.yaml", dry_run=False)
+        with pytest.raises(ActingRefusedError, match="--replace replaces it"):
+            await actions.apply(MANIFEST, "web.yaml", dry_run=False, must_be_new=True)
         named = attrs.evolve(pod, metadata=attrs.evolve(pod.metadata, name="web-simulated"))
         node.source.put(named)
         await node.until_running(named)
         assert await actions.delete("default", "web-simulated") == {
-            "file": str(tmp_path / "manifests/web.yaml"),
+            "file": str(tmp_path / "applied/web.yaml"),
+            "moved": {},
+            "others": [],
             "uid": named.metadata.uid,
         }
-        assert list((tmp_path / "manifests").iterdir()) == []
+        assert list((tmp_path / "applied").iterdir()) == []
+        assert (await actions.delete("default", "web-simulated"))["file"] is None, "it is on its way out already"
 
 
-async def test_an_agent_without_a_folder_says_so(mock_clock: MockClock) -> None:
+async def test_a_persons_manifest_is_moved_only_when_asked(mock_clock: MockClock, tmp_path: Path) -> None:
+    pod = static_pod("web")
+    named = attrs.evolve(pod, metadata=attrs.evolve(pod.metadata, name="web-simulated"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/web.yaml").write_bytes(MANIFEST)
     async with sim_node() as node:
+        actions = acting(node, tmp_path)
+        node.source.put(named)
+        await node.until_running(named)
+        with pytest.raises(ActingRefusedError, match=r"mine/web\.yaml, a file of yours"):
+            await actions.apply(MANIFEST + b"#", "web.yaml", dry_run=False)
+        with pytest.raises(ActingRefusedError, match="give --remove-file"):
+            await actions.delete("default", "web-simulated")
+        answer = await actions.delete("default", "web-simulated", remove_file=True)
+        assert answer["moved"] == {str(tmp_path / "mine/web.yaml"): str(tmp_path / "removed/web.yaml")}
+
+
+async def test_a_node_of_a_cluster_without_a_folder_says_so(autojump_clock: MockClock) -> None:
+    async with cluster_stage() as stage:
         with pytest.raises(ActingRefusedError, match="start it with --manifests FOLDER"):
-            await acting(node).apply(MANIFEST, "web.yaml", dry_run=False)
+            await Acting(stage.agent, LocalView(stage.agent).pod).apply(MANIFEST, "web.yaml", dry_run=False)
 
 
 async def test_a_container_is_restarted_in_place_with_its_hook_and_the_others_run_on(mock_clock: MockClock) -> None:

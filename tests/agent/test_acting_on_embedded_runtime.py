@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+from collections import Counter
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.agent.random_acting import NAMES, PersonsFolder, some_manifest
+from tests.cli.conftest import run_command
 
 if TYPE_CHECKING:
     from tests.agent.real_node import RealNode
@@ -23,12 +28,12 @@ def test_an_image_is_run_restarted_and_deleted_and_why_tells_how_it_went(embedde
         "run", f"--root-dir={node.root}", node.image, "--name", "typed", "--", "sh", "-c", f"echo here; {HEARS}"
     )
     assert ran.stdout == "pod/default/typed-node-1 created\n", ran.stderr
-    assert (node.manifests / "typed.yaml").exists()
+    assert list(node.manifests.iterdir()) == [], "the folder of --manifests is a person's"
     waited = node.cli("wait", "typed", "--for=condition=Ready", "--timeout=60s")
     assert waited.stdout == "pod/default/typed-node-1 condition met\n", waited.stderr
     pod = node.pod("typed")
     assert pod is not None
-    manifest = (node.manifests / "typed.yaml").read_text()
+    manifest = (node.root / "applied/typed.yaml").read_text()
     assert HEARS in manifest
     manifest = manifest.replace(HEARS, "exec sleep 1000")
     (node.folder / "typed.yaml").write_text(f"{manifest}  terminationGracePeriodSeconds: 2\n")
@@ -50,6 +55,50 @@ def test_an_image_is_run_restarted_and_deleted_and_why_tells_how_it_went(embedde
     assert deleted.stdout == "pod/default/typed-node-1 deleted\n", deleted.stderr
     assert node.pod("typed") is None
     assert node.cli("why", "typed").stdout.startswith("default/typed-node-1: nothing: the pod is gone\n")
+
+
+@pytest.mark.root
+def test_random_commands_leave_a_persons_folder_alone(embedded_node: RealNode) -> None:
+    node, rng = embedded_node, Random(1)
+    node.start()
+    mine = PersonsFolder(node.manifests, node.root / "removed")
+    given = node.folder / "given"
+    given.mkdir()
+    inputs = (
+        given,
+        given / "web.yaml",
+        node.manifests,
+        node.manifests / "web.yaml",
+        node.root / "applied",
+        "/none",
+        "-",
+    )
+    codes: Counter[int] = Counter()
+    for _ in range(80):
+        if rng.random() < 0.3:
+            mine.edit(rng)
+        (given / "web.yaml").write_text(some_manifest(rng))
+        mine.remember()
+        name = rng.choice(NAMES)
+        flags = [flag for flag in ("--remove-file", "--with-others") if rng.random() < 0.5]
+        replace = ["--replace"] if rng.random() < 0.5 else []
+        command = rng.choice(
+            (
+                ["apply", "-f", rng.choice(inputs)],
+                ["apply", "--dry-run", "-f", rng.choice(inputs)],
+                ["run", node.image, "--name", rng.choice((name, "../x", "X y")), *replace, "--", "sh", "-c", HEARS],
+                ["delete", name, "--no-wait", *flags],
+                ["delete", name, "--no-wait", *flags],
+                ["delete", *NAMES, "--no-wait", *flags],
+                ["restart", name],
+                ["why", name],
+            )
+        )
+        outcome = run_command(command[0], f"--root-dir={node.root}", *command[1:])
+        codes[outcome.code] += 1
+        mine.check(f"{command}: {outcome}", may_move="--remove-file" in command)
+    assert mine.moved > 0
+    assert min(codes[0], codes[1]) > 10, codes
 
 
 @pytest.mark.root

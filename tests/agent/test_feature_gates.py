@@ -21,7 +21,7 @@ from trikubelet.agent.node_view import NodeView
 from trikubelet.agent.options import AgentOptions, crash_loop_waits, runtime_options
 from trikubelet.agent.registry_access import RegistryAccess, RegistryAccessError
 from trikubelet.agent.server import AgentServer, listed_pods, told_authorities
-from trikubelet.agent.sources import source_mux
+from trikubelet.agent.sources import file_source
 from trikubelet.api import ClusterTrustBundleProjection, Pod, PodCertificateProjection
 from trikubelet.clock import SystemClock
 from trikubelet.config.kubelet_configuration import (
@@ -36,7 +36,6 @@ from trikubelet.node.declared_features import ALL, usable_features
 from trikubelet.runtime.backoff import KeyedBackoff
 from trikubelet.sim import SimulatedRuntime
 from trikubelet.sim.node import simulated_node
-from trikubelet.telemetry.events import EventRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,8 +155,6 @@ def test_the_bundle_that_clients_are_told_follows_its_file_unless_the_gate_is_of
 
 @pytest.mark.parametrize(("gates", "accepted"), [({}, False), ({"PreventStaticPodAPIReferences": False}, True)])
 async def test_references_of_static_pods(gates: dict[str, bool], accepted: bool, tmp_path: Path) -> None:
-    from trikubelet.sources.file import FileSource
-
     manifest = tmp_path / "web.yaml"
     manifest.write_text("""\
 apiVersion: v1
@@ -168,9 +165,8 @@ spec:
   volumes: [{name: v, secret: {secretName: s}}]
 """)
     told = attrs.evolve(options(tmp_path, gates), manifests=manifest)
-    mux = source_mux(told, SystemClock(), EventRecorder(SystemClock()), given=None, cluster=None)
-    (source,) = mux._sources
-    assert isinstance(source, FileSource)
+    source = file_source(told, SystemClock())
+    assert source is not None
     found = source._read(manifest)
     assert [problem.message for problem in found.problems] == (
         [] if accepted else ["static pods may not reference secrets"]

@@ -34,9 +34,9 @@ PATIENCE = 30.0
 MANIFEST = "apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {a: b}\n  name: web\nspec: {}\n"
 
 
-def accepts(agent: StandInAgent, file: str, *, before: str | None = None, dry_run: bool = False) -> None:
+def accepts(agent: StandInAgent, file: str, *, before: str | None = None, query: str = "") -> None:
     answer = {"file": f"/m/{file}", "pods": ["default/web-node"], "before": before, "warnings": ["web.yaml:3: odd"]}
-    agent.will_answer(f"PUT /manifests/{file}" + ("?dryRun=true" if dry_run else ""), answer)
+    agent.will_answer(f"PUT /manifests/{file}{query}", answer)
 
 
 def test_a_manifest_is_handed_to_the_agent_as_it_is(agent: StandInAgent, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_manifest_is_handed_to_the_agent_as_it_is(agent: StandInAgent, tmp_pat
 
 def test_what_changes_is_shown(agent: StandInAgent, tmp_path: Path) -> None:
     (tmp_path / "web.yaml").write_text(MANIFEST)
-    accepts(agent, "web.yaml", before=MANIFEST.replace("a: b", "a: c"), dry_run=True)
+    accepts(agent, "web.yaml", before=MANIFEST.replace("a: b", "a: c"), query="?dryRun=true")
     out = run_command("apply", "-f", tmp_path, "--dry-run", "--root-dir", agent.root_dir).out.splitlines()
     assert out[0] == "--- /m/web.yaml"
     assert "-  labels: {a: c}" in out
@@ -241,8 +241,32 @@ def test_containers_are_restarted(agent: StandInAgent) -> None:
     assert outcome.out == "pod/default/web-node restarted: main\n"
 
 
+def test_files_of_a_person_are_moved_when_told_to_and_what_goes_with_them_is_told(agent: StandInAgent) -> None:
+    agent.has_pods(a_pod())
+    request = "DELETE /pods/default/web-node"
+    agent.will_answer(request, b"the pod is in /m/web.yaml, a file of yours\n", 409)
+    refused = run_command("delete", "web", "--root-dir", agent.root_dir)
+    assert (refused.code, refused.err) == (1, "the pod is in /m/web.yaml, a file of yours")
+    answer = {"file": "/m/web.yaml", "moved": {"/m/web.yaml": "/r/web.yaml"}, "others": ["default/db"], "uid": "1"}
+    agent.will_answer(f"{request}?removeFile=true&withOthers=true", answer)
+    flags = ("--remove-file", "--with-others", "--no-wait")
+    outcome = run_command("delete", "web", *flags, "--root-dir", agent.root_dir)
+    assert outcome.err == "moved /m/web.yaml to /r/web.yaml\npod/default/db ends too\n"
+    agent.will_answer(request, {"file": None, "moved": {}, "others": [], "uid": "1"})
+    outcome = run_command("delete", "web", "--no-wait", "--root-dir", agent.root_dir)
+    assert (outcome.out, outcome.err) == ("pod/default/web-node deleted\n", "")
+
+
+def test_a_pod_that_exists_is_replaced_when_told_to(agent: StandInAgent) -> None:
+    agent.will_answer("PUT /manifests/nginx.yaml?mustBeNew=true", {"problems": ["the pod exists"]})
+    refused = run_command("run", "--root-dir", agent.root_dir, "nginx")
+    assert (refused.code, refused.err) == (1, "the pod exists\n")
+    accepts(agent, "nginx.yaml", before="")
+    assert run_command("run", "--root-dir", agent.root_dir, "nginx", "--replace").code == 0
+
+
 def test_an_image_becomes_a_pod(agent: StandInAgent) -> None:
-    accepts(agent, "nginx.yaml")
+    accepts(agent, "nginx.yaml", query="?mustBeNew=true")
     arguments = ["docker.io/library/nginx:1.27", "-e", "A=b=c", "--restart=Never", "-n", "web", "--", "sh", "-c", "x"]
     outcome = run_command("run", "--root-dir", agent.root_dir, *arguments)
     assert (outcome.code, outcome.out) == (0, "pod/default/web-node created\n")

@@ -97,6 +97,21 @@ def test_what_is_installed_is_started_and_uninstall_leaves_nothing(
     assert not (tmp_path / "home/state/trikubelet").exists()
 
 
+def test_manifests_of_a_person_stay_when_the_state_folder_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("manifests", "removed", "applied", "pods"):
+        (tmp_path / "state" / name).mkdir(parents=True)
+        (tmp_path / "state" / name / "web.yaml").touch()
+    install_module.remove_folder(tmp_path / "state")
+    assert sorted(path.name for path in (tmp_path / "state").iterdir()) == ["manifests", "removed"]
+    assert capsys.readouterr().out.splitlines() == [
+        f"emptied {tmp_path}/state",
+        f"kept {tmp_path}/state/manifests, which holds manifests of yours",
+        f"kept {tmp_path}/state/removed, which holds manifests of yours",
+    ]
+
+
 @pytest.mark.root
 def test_a_state_folder_that_is_a_disk_of_its_own_is_emptied(tmp_path: Path) -> None:
     state = tmp_path / "state"

@@ -42,10 +42,21 @@ def test_without_flags_the_defaults_are_taken(started: list[AgentOptions], monke
     assert options.runtime_endpoint == "embedded"
     assert options.root_dir == default_root_dir()
     assert options.manifests == default_root_dir() / "manifests"
+    assert options.applied == default_root_dir() / "applied"
     assert options.drain_on_exit is None
     assert options.has_host_image
     assert options.registry_hosts_dirs == ()
     assert options.warnings == ()
+
+
+@pytest.mark.parametrize("folder", ["applied", "removed", "written", "link"])
+def test_a_folder_of_commands_is_no_persons(started: list[AgentOptions], tmp_path: Path, folder: str) -> None:
+    (tmp_path / "link").symlink_to("applied")
+    outcome = run_command("run", "--manifests", tmp_path / folder, "--root-dir", tmp_path)
+    assert (outcome.code, started) == (1, [])
+    assert outcome.err == (
+        f"{tmp_path / folder}: commands write into this folder, give --manifests another one for your files"
+    )
 
 
 def test_flags_say_what_to_run(started: list[AgentOptions], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,15 +43,15 @@ def make(name: str = "web", **status: Any) -> Pod:
 class Actions:
     """Does nothing, or refuses what is called `bad`."""
 
-    async def apply(self, raw: bytes, file: str, *, dry_run: bool) -> Mapping[str, Any]:
+    async def apply(self, raw: bytes, file: str, *, dry_run: bool, must_be_new: bool) -> Mapping[str, Any]:
         if file == "bad":
             raise ActingRefusedError("bad:1: no\nbad:2: never")
-        return {"file": file, "pods": [raw.decode()], "before": None, "warnings": [str(dry_run)]}
+        return {"file": file, "pods": [raw.decode()], "before": None, "warnings": [f"{dry_run} {must_be_new}"]}
 
-    async def delete(self, namespace: str, name: str) -> Mapping[str, str]:
+    async def delete(self, namespace: str, name: str, *, remove_file: bool, with_others: bool) -> Mapping[str, Any]:
         if name == "bad":
             raise ActingRefusedError("it is not ours")
-        return {"file": f"{namespace}.yaml", "uid": name}
+        return {"file": f"{namespace}.yaml", "uid": name, "flags": [remove_file, with_others]}
 
     async def restart(self, namespace: str, name: str, container: str | None) -> Sequence[str]:
         if name == "bad":
@@ -278,9 +278,16 @@ async def test_what_changes_pods_is_asked_of_the_agent() -> None:
         assert isinstance(response, Response)
         return json.loads(response.body)
 
-    assert (await put("/manifests/a.yaml", b"pod", dryRun="1"))["warnings"] == ["True"]
+    assert (await put("/manifests/a.yaml", b"pod", dryRun="1"))["warnings"] == ["True False"]
+    assert (await put("/manifests/a.yaml", b"pod", mustBeNew="true"))["warnings"] == ["False True"]
     assert await put("/manifests/bad", b"") == {"problems": ["bad:1: no", "bad:2: never"]}
-    assert await ask(agent, "/pods/default/web", "DELETE") == {"file": "default.yaml", "uid": "web"}
+    assert await ask(agent, "/pods/default/web", "DELETE") == {
+        "file": "default.yaml",
+        "uid": "web",
+        "flags": [False, False],
+    }
+    assert (await ask(agent, "/pods/default/web", "DELETE", removeFile="true"))["flags"] == [True, False]
+    assert (await ask(agent, "/pods/default/web", "DELETE", withOthers="true"))["flags"] == [False, True]
     assert await ask(agent, "/pods/default/web/restart", "POST", container="main") == ["main"]
     for method, path in (("DELETE", "/pods/default/bad"), ("POST", "/pods/default/bad/restart")):
         with pytest.raises(HTTPError) as caught:

@@ -12,7 +12,7 @@ from trikubelet.api.pod_kinds import FILE_SOURCE, HTTP_SOURCE, pod_source
 from trikubelet.node_api.handlers.acting import ActingRefusedError
 from trikubelet.pods.phases import Syncing
 from trikubelet.pods.syncer import RestartError
-from trikubelet.sources.manifest_folder import ManifestFolder, ManifestFolderError
+from trikubelet.sources.manifest_folder import ManifestFolder, ManifestFolderError, NotHeldError
 from trikubelet.sources.manifests import display_path
 
 if TYPE_CHECKING:
@@ -34,8 +34,9 @@ class Acting:
         self._agent = agent
         self._find = find
 
-    async def apply(self, raw: bytes, file: str, *, dry_run: bool) -> Mapping[str, Any]:
-        applied = await self._on_disk(partial(self._folder().apply, raw, file, dry_run=dry_run))
+    async def apply(self, raw: bytes, file: str, *, dry_run: bool, must_be_new: bool = False) -> Mapping[str, Any]:
+        apply = partial(self._folder().apply, raw, file, dry_run=dry_run, must_be_new=must_be_new)
+        applied = await self._on_disk(apply)
         return {
             "file": display_path(applied.file),
             "pods": list(applied.pods),
@@ -43,7 +44,9 @@ class Acting:
             "warnings": list(applied.warnings),
         }
 
-    async def delete(self, namespace: str, name: str) -> Mapping[str, str]:
+    async def delete(
+        self, namespace: str, name: str, *, remove_file: bool = False, with_others: bool = False
+    ) -> Mapping[str, Any]:
         pod = self._pod(namespace, name)
         source = pod_source(pod)
         if source == HTTP_SOURCE:
@@ -53,8 +56,17 @@ class Acting:
             raise ActingRefusedError(
                 f"the pod {namespace}/{name} is the API server's: kubectl delete pod -n {namespace} {name}"
             )
-        file = await self._on_disk(partial(self._folder().delete, f"{namespace}/{name}"))
-        return {"file": display_path(file), "uid": pod.metadata.uid}
+        delete = partial(self._folder().delete, remove_file=remove_file, with_others=with_others)
+        try:
+            removed = await self._on_disk(partial(delete, f"{namespace}/{name}"))
+        except NotHeldError:  # somebody removed the file: the pod ends, or will as soon as the source notices
+            return {"file": None, "moved": {}, "others": [], "uid": pod.metadata.uid}
+        return {
+            "file": display_path(removed.files[0][0]),
+            "moved": {display_path(file): display_path(to) for file, to in removed.files if to is not None},
+            "others": list(removed.others),
+            "uid": pod.metadata.uid,
+        }
 
     async def restart(self, namespace: str, name: str, container: str | None) -> Sequence[str]:
         pod = self._pod(namespace, name)
@@ -91,20 +103,26 @@ class Acting:
         return pod
 
     def _folder(self) -> ManifestFolder:
-        options = self._agent.options
-        if options.manifests is None:
-            raise ActingRefusedError("the agent has no folder of manifests: start it with --manifests FOLDER")
-        may_refer = not options.configuration.enabled("PreventStaticPodAPIReferences")
-        return ManifestFolder(options.manifests, options.node_name, may_refer=may_refer)
+        options, files = self._agent.options, self._agent.files
+        return ManifestFolder(
+            root_dir=options.root_dir,
+            node_name=options.node_name,
+            persons=options.manifests,
+            in_cluster=self._agent.cluster is not None,
+            may_refer=not options.configuration.enabled("PreventStaticPodAPIReferences"),
+            last_good=None if files is None else files.pods_of,
+        )
 
     async def _on_disk(self, work: Callable[[], T]) -> T:
         async with self._agent.writing_manifests:
             try:
                 return await trio.to_thread.run_sync(work)
+            except NotHeldError:
+                raise
             except ManifestFolderError as error:
                 raise ActingRefusedError(str(error)) from error
             except OSError as error:
-                raise ActingRefusedError(f"the folder of manifests cannot be written: {error}") from error
+                raise ActingRefusedError(f"the folders of manifests cannot be used: {error}") from error
 
 
 def _restartable(pod: Pod) -> list[str]:

@@ -35,7 +35,7 @@ from trikubelet.agent.resources import ResourceParts
 from trikubelet.agent.root_folder import ownership_of
 from trikubelet.agent.runtime import cpuset_reconciler, disk_garbage_collectors, pleg_sources, runtime_manager
 from trikubelet.agent.shutdown import AgentNode, drain, node_shutdown
-from trikubelet.agent.sources import source_mux
+from trikubelet.agent.sources import file_source, source_mux
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.labels import owned_by
@@ -128,7 +128,7 @@ class Agent:
         self.steps = Steps()
         self.pull_progress = pull_progress
         self.writing_manifests = trio.Lock()
-        """Held by who changes the folder of manifests for a person."""
+        """Held while manifests are changed for a person."""
         self.desired = DesiredPods(self.pods, registry, self.statuses)
         # The machine, and the node's object made of it.
         settings = node_settings(options)
@@ -201,7 +201,11 @@ class Agent:
         self.preempting = Preempting(self.workers, self.recorder)
         self.admitting = admitting(self, overrides.admission or admission)
         self.housekeeping = housekeeping(self)
-        self.sources = source_mux(options, clock, self.recorder, given=overrides.sources, cluster=self.cluster)
+        self.files = None if overrides.sources is not None else file_source(options, clock)
+        """Manifests on the disk; None where there is no folder of them."""
+        self.sources = source_mux(
+            options, clock, self.recorder, files=self.files, given=overrides.sources, cluster=self.cluster
+        )
         self.sync_loop = sync_loop(self, admission.features)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -24,6 +24,7 @@ from trikubelet.runtime.images.gc_choice import ImageGCPolicy
 from trikubelet.runtime.logs.rotation_choice import LogRotationPolicy
 from trikubelet.runtime.options import IDRange, RuntimeOptions
 from trikubelet.runtime.sandboxes.name_resolution import cluster_servers
+from trikubelet.sources.manifest_folder import APPLIED
 
 EMBEDDED: Final = "embedded"
 IN_CLUSTER: Final = Path("in-cluster")
@@ -83,6 +84,7 @@ class AgentOptions:
     image_endpoint: str | None = None
     """None: the runtime's."""
     manifests: Path | None = None
+    """A person's folder or file of static pods."""
     credential_provider_config: Path | None = None
     """A CredentialProviderConfig, or a folder of them."""
     credential_provider_bin_dir: Path | None = None
@@ -142,6 +144,11 @@ class AgentOptions:
             return (self.root_dir,)
         files = (self.cluster.cert_dir, self.cluster.kubeconfig, self.cluster.bootstrap_kubeconfig)
         return (self.root_dir, *(path for path in files if path is not None and path != IN_CLUSTER))
+
+    @property
+    def applied(self) -> Path | None:
+        """The folder of manifests that the command line writes; None in a cluster, where it writes into `manifests`."""
+        return None if self.cluster is not None or self.only_ends else self.root_dir / APPLIED
 
     @property
     def socket(self) -> Path:

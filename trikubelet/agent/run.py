@@ -71,8 +71,9 @@ def run_agent(options: AgentOptions) -> int:
             if options.lock_file is not None:
                 lock_file(options.lock_file, stack)
             options.root_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
-            if options.manifests is not None and options.manifests.parent == options.root_dir:
-                options.manifests.mkdir(mode=0o750, exist_ok=True)  # its own: see `cli.run`
+            for folder in (options.manifests, options.applied):
+                if folder is not None and folder.parent == options.root_dir:
+                    folder.mkdir(mode=0o750, exist_ok=True)  # its own: see `cli.run`
             lock_root_folder(options.root_dir, stack)
         except RootFolderInUseError as error:
             log.error(str(error))

@@ -31,29 +31,39 @@ def source_mux(
     clock: WallClock,
     recorder: EventRecorder,
     *,
+    files: FileSource | None,
     given: Sequence[PodSource] | None,
     cluster: ClusterParts | None,
 ) -> SourceMux:
     """All sources of an agent's pods. `given` are instead of those that the options name."""
-    sources = [*_configured_sources(options, clock)] if given is None else [*given]
+    sources = [*_configured_sources(options, files)] if given is None else [*given]
     if cluster is not None:
         sources.append(cluster.source)
     change = without_disabled_fields(options.configuration.feature_gates)
     return SourceMux(sources, clock=clock, recorder=recorder, change=change)
 
 
-def _configured_sources(options: AgentOptions, clock: WallClock) -> Iterator[PodSource]:
+def file_source(options: AgentOptions, clock: WallClock) -> FileSource | None:
+    """The source of manifests on the disk: a person's, then the command line's; None when there is no folder."""
+    paths = [path for path in (options.manifests, options.applied) if path is not None]
+    if not paths:
+        return None
+    configuration = options.configuration
+    return FileSource(
+        *paths,
+        node_name=options.node_name,
+        clock=clock,
+        period=configuration.file_check_frequency.total_seconds(),
+        may_refer=not configuration.enabled("PreventStaticPodAPIReferences"),
+        on_problems=_report_manifest_problems,
+    )
+
+
+def _configured_sources(options: AgentOptions, files: FileSource | None) -> Iterator[PodSource]:
     """Yields nothing when the options name no source."""
     configuration = options.configuration
-    if options.manifests is not None:
-        yield FileSource(
-            options.manifests,
-            node_name=options.node_name,
-            clock=clock,
-            period=configuration.file_check_frequency.total_seconds(),
-            may_refer=not configuration.enabled("PreventStaticPodAPIReferences"),
-            on_problems=_report_manifest_problems,
-        )
+    if files is not None:
+        yield files
     if configuration.static_pod_url:
         from trikubelet.sources.http import HttpSource
 
@@ -79,8 +89,8 @@ def nothing_to_run(options: AgentOptions) -> str:
         place = short_path(options.manifests) if options.console else display_path(options.manifests)
         holds = "is not there" if not options.manifests.exists() else "holds no pod that can run here"
         return (
-            f"nothing to run: {place} {holds}. `trikubelet run IMAGE`, `trikubelet apply -f FILE` and any editor put "
-            "one there, and it starts at once"
+            f"nothing to run: {place} {holds}. A manifest that is saved there starts at once; so does what "
+            "`trikubelet run IMAGE` and `trikubelet apply -f FILE` are given"
         )
     if options.configuration.static_pod_url:
         return "nothing to run: what staticPodURL names has no pod that can run here"

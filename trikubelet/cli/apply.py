@@ -35,10 +35,11 @@ MOST_BYTES: Final = 2**20
 @click.option("--dry-run", is_flag=True, help="Check them, show what would change, and write nothing.")
 @agent_root_dir_option
 def apply(inputs: tuple[str, ...], dry_run: bool, root_dir: Path) -> int:
-    """Copy manifests into the agent's manifest folder, so that it runs their pods.
+    """Copy manifests into the agent's folder ROOT/applied, so that it runs their pods.
 
     Each manifest is checked first, as `validate` does, and changes to an existing one are shown as a diff. A manifest
-    replaces the file that already holds its pods. Exits 1 if a manifest has a problem, and leaves that one alone.
+    replaces the one that `apply` or `run` wrote for its pods. Pods in a manifest of yours are refused. Exits 1 if a
+    manifest has a problem, and leaves that one alone.
     """
     client = AgentClient(root_dir)
     failed = False
@@ -47,9 +48,9 @@ def apply(inputs: tuple[str, ...], dry_run: bool, root_dir: Path) -> int:
     return 1 if failed else 0
 
 
-def apply_one(client: AgentClient, name: str, raw: bytes, *, dry_run: bool) -> bool:
+def apply_one(client: AgentClient, name: str, raw: bytes, *, dry_run: bool, must_be_new: bool = False) -> bool:
     """Have one manifest written, and tell what came of it. Whether it could be."""
-    answer: dict[str, Any] = client.put(f"/manifests/{name}", raw, {"dryRun": dry_run})
+    answer: dict[str, Any] = client.put(f"/manifests/{name}", raw, {"dryRun": dry_run, "mustBeNew": must_be_new})
     if "problems" in answer:
         for problem in answer["problems"]:
             click.echo(problem, err=True)

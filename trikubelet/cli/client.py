@@ -118,9 +118,9 @@ class AgentClient:
         with self._request("PUT", path, query or {}, TIMEOUT_SECONDS, body) as response:
             return json.loads(response.read())
 
-    def delete(self, path: str) -> Any:
+    def delete(self, path: str, query: Query | None = None) -> Any:
         """JSON of a DELETE."""
-        with self._request("DELETE", path, {}, TIMEOUT_SECONDS) as response:
+        with self._request("DELETE", path, query or {}, TIMEOUT_SECONDS) as response:
             return json.loads(response.read())
 
     def lines(self, path: str, query: Query | None = None, tick: Tick | None = None) -> Iterator[bytes]:

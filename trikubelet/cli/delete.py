@@ -24,11 +24,22 @@ if TYPE_CHECKING:
 @click.option("-n", "--namespace", help="The pods' namespace, when their names are not enough.")
 @click.option("--wait/--no-wait", "waits", default=True, help="Wait until the pod has ended.  [default: wait]")
 @click.option("--timeout", default="0", help="How long to wait, such as 90s or 5m.  [default: as long as it takes]")
+@click.option("--remove-file", is_flag=True, help="Also if the manifest is yours: it moves to ROOT/removed.")
+@click.option("--with-others", is_flag=True, help="Also if the manifest holds other pods: they end too.")
 @agent_root_dir_option
-def delete(names: tuple[str, ...], namespace: str | None, waits: bool, timeout: str, root_dir: Path) -> None:
-    """Remove the manifests of the pods POD from the agent's folder, so that they end gracefully.
+def delete(
+    names: tuple[str, ...],
+    namespace: str | None,
+    waits: bool,
+    timeout: str,
+    remove_file: bool,
+    with_others: bool,
+    root_dir: Path,
+) -> None:
+    """Remove the manifests of the pods POD, so that they end gracefully.
 
-    Pods of a cluster are deleted with kubectl.
+    A manifest that `apply` or `run` wrote is removed. A manifest of yours stays unless you give --remove-file. Pods of
+    a cluster are deleted with kubectl.
     """
     client = AgentClient(root_dir)
     seconds = read_duration(timeout)
@@ -39,11 +50,11 @@ def delete(names: tuple[str, ...], namespace: str | None, waits: bool, timeout: 
         try:
             metadata = pod_among(items, name, namespace).metadata
             pod = f"{metadata.namespace}/{metadata.name}"
-            answer = client.delete(f"/pods/{pod}")
+            answer = client.delete(f"/pods/{pod}", {"removeFile": remove_file, "withOthers": with_others})
         except CommandError as error:
             errors.append(error)
             continue
-        click.echo(f"removed {answer['file']}", err=True)
+        tell_what_was_removed(answer)
         asked[answer["uid"]] = pod
     if waits:
         _wait_for_ends(client, asked, seconds)
@@ -54,6 +65,17 @@ def delete(names: tuple[str, ...], namespace: str | None, waits: bool, timeout: 
         for pod in asked.values():
             click.echo(f"pod/{pod} deleted")
     raise_together(errors)
+
+
+def tell_what_was_removed(answer: Mapping[str, Any]) -> None:
+    """Print what became of the file of a pod, and which other pods end."""
+    moved: Mapping[str, str] = answer.get("moved", {})
+    for file, to in moved.items():
+        click.echo(f"moved {file} to {to}", err=True)
+    if answer["file"] is not None and answer["file"] not in moved:
+        click.echo(f"removed {answer['file']}", err=True)
+    for other in answer.get("others", ()):
+        click.echo(f"pod/{other} ends too", err=True)
 
 
 def _wait_for_ends(client: AgentClient, asked: dict[str, str], seconds: float) -> None:

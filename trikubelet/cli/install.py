@@ -92,7 +92,9 @@ def install_service(
 @_of_user
 @_destination
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed and run.")
-@click.option("--purge", is_flag=True, help="Remove the state folder too. Its pods must have ended.")
+@click.option(
+    "--purge", is_flag=True, help="Remove the state folder too, but for manifests of yours. Its pods must have ended."
+)
 def uninstall(user: bool | None, destdir: Path | None, dry_run: bool, purge: bool) -> None:
     """Stop the service and remove what `install` wrote. Pods keep running: use `trikubelet stop` first to end them.
 
@@ -185,16 +187,23 @@ def refuse_running_pods(state: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """With what is in it; one that is a file system of its own is emptied. Raises CommandError."""
+    """Remove a root folder with what is in it, but for a person's manifests. A folder that is a file system of its own
+    is emptied. Raises CommandError."""
+    from trikubelet.cli.root_dir import own_manifests
     from trikubelet.linux.trees import remove_tree
+    from trikubelet.sources.manifest_folder import REMOVED
 
-    mounted = folder.is_mount()
     try:
-        for path in folder.iterdir() if mounted else [folder]:
-            remove_tree(path)
+        persons = [path for path in (own_manifests(folder), folder / REMOVED) if path.is_dir() and any(path.iterdir())]
+        emptied = bool(persons) or folder.is_mount()
+        for path in folder.iterdir() if emptied else [folder]:
+            if path not in persons:
+                remove_tree(path)
     except OSError as error:
         raise CommandError(f"{folder} could not be removed: {error}") from None
-    click.echo(f"{'emptied' if mounted else 'removed'} {folder}")
+    click.echo(f"{'emptied' if emptied else 'removed'} {folder}")
+    for path in persons:
+        click.echo(f"kept {path}, which holds manifests of yours")
 
 
 def _below(destdir: Path | None, path: Path) -> Path:

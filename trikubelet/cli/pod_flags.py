@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-POD_ARGUMENTS: Final = frozenset({"image", "command", "name", "namespace", "env", "restart", "dry_run"})
+POD_ARGUMENTS: Final = frozenset({"image", "command", "name", "namespace", "env", "restart", "replace", "dry_run"})
 _BOTH: Final = POD_ARGUMENTS | {"root_dir"}
 
 
@@ -23,6 +23,7 @@ def pod_flags(function: Callable[..., Any]) -> Callable[..., Any]:
         click.argument("command", nargs=-1, metavar="[-- COMMAND...]"),
         click.argument("image", required=False),
         click.option("--dry-run", is_flag=True, help="With IMAGE: check the pod, and write nothing."),
+        click.option("--replace", is_flag=True, help="With IMAGE: replace the pod of this name, if there is one."),
         click.option(
             "--restart",
             type=click.Choice(["Always", "OnFailure", "Never"]),

@@ -58,7 +58,7 @@ def _ui_address(_: click.Context, __: click.Parameter, text: str | None) -> tupl
 @click.option(
     "--manifests",
     type=click.Path(path_type=Path),
-    help="The folder (or file) of static pods.  [default: ROOT/manifests, outside of clusters]",
+    help="Your folder (or file) of static pods.  [default: ROOT/manifests, outside of clusters]",
 )
 @root_dir_option
 @click.option(
@@ -177,9 +177,17 @@ def _has_console(loaded: LoadedConfiguration) -> bool:
 
 
 def _manifests(configuration: KubeletConfiguration, root_dir: Path, *, in_cluster: bool) -> Path | None:
-    """An agent by itself that is told of no pods has a folder for those that it is given later."""
+    """A person's folder. An agent by itself that is told of no pods has one for those that it is given later.
+
+    Raises CommandError for a folder that commands write into.
+    """
     if configuration.static_pod_path:
-        return Path.cwd() / configuration.static_pod_path
+        from trikubelet.sources.manifest_folder import APPLIED, REMOVED, WRITTEN
+
+        path = Path.cwd() / configuration.static_pod_path
+        if path.resolve() in {(root_dir / name).resolve() for name in (APPLIED, REMOVED, WRITTEN)}:
+            raise CommandError(f"{path}: commands write into this folder, give --manifests another one for your files")
+        return path
     return None if in_cluster or configuration.static_pod_url else own_manifests(root_dir)
 
 

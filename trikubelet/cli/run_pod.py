@@ -1,4 +1,4 @@
-"""`trikubelet run IMAGE`: a pod of one container, by a manifest in the agent's folder."""
+"""`trikubelet run IMAGE`: a pod of one container, by a manifest that the agent writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def run_pod(root_dir: Path, image: str, command: Sequence[str], wanted: Mapping[
     manifest = pod_manifest(image, command, wanted)
     raw = yaml.safe_dump(manifest, sort_keys=False).encode()
     name = manifest["metadata"]["name"]
-    return 0 if apply_one(AgentClient(root_dir), f"{name}.yaml", raw, dry_run=wanted["dry_run"]) else 1
+    flags = {"dry_run": wanted["dry_run"], "must_be_new": not wanted["replace"]}
+    return 0 if apply_one(AgentClient(root_dir), f"{name}.yaml", raw, **flags) else 1
 
 
 def pod_manifest(image: str, command: Sequence[str], wanted: Mapping[str, Any]) -> dict[str, Any]:

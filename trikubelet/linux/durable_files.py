@@ -43,6 +43,22 @@ def write_atomically(
     sync_folder(path.parent)
 
 
+def write_new(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Make a file with this content, which is on the disk when this returns. Raises OSError, and leaves no file then.
+
+    Never writes over a file: raises FileExistsError. A reader may see the file while it is written.
+    """
+    with naming(path):
+        try:
+            _write_out(path, content, mode, None)
+        except FileExistsError:
+            raise
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+    sync_folder(path.parent)
+
+
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
     """An OSError that names no file, as that of a write to a full disk, names this one."""

@@ -7,9 +7,10 @@
     GET  /pods/NS/NAME                     a v1 Pod with its status
     GET  /pods/NS/NAME/why                 what a pod waits for now, and since when (`agent.why.explain` has the fields)
     POST /pods/NS/NAME/restart?container=C end a container, or all, which then start again; their names
-    DELETE /pods/NS/NAME                   remove the manifest of a static pod: {"file", "uid"}
+    DELETE /pods/NS/NAME                   remove the manifest of a static pod: {"file", "moved", "others", "uid"};
+                                           ?removeFile=1 one of a person's, ?withOthers=1 one that holds more pods
     PUT  /manifests/FILE[?dryRun=1]        check a manifest and put it into the folder: {"file", "pods", "before",
-                                           "warnings"}, or {"problems": […]}
+                                           "warnings"}, or {"problems": […]}; ?mustBeNew=1 only where the pod is new
     GET  /events                           a list of what happened to all pods and to the node, oldest first
     GET  /events?watch=1                   one JSON line now for each of these, and for each that happens
     GET  /events?uid=UID                   a list of what happened to a pod, oldest first

@@ -21,16 +21,22 @@ class ActingRefusedError(Exception):
 class PodActions(Protocol):
     """What the agent does. Each raises ActingRefusedError."""
 
-    async def apply(self, raw: bytes, file: str, *, dry_run: bool) -> Mapping[str, Any]:
-        """Check a manifest and put it into the folder of manifests, as `file` where it is new.
+    async def apply(self, raw: bytes, file: str, *, dry_run: bool, must_be_new: bool) -> Mapping[str, Any]:
+        """Check a manifest and put it into the command line's folder, as `file` where it is new.
 
-        Gives JSON values: `file` (its path), `pods` (namespace/name each), `before` (what the file held, null when it
-        is new), `warnings`.
+        Refused when a person's file holds one of its pods, and with `must_be_new` when any file does. Gives JSON
+        values: `file` (its path), `pods` (namespace/name each), `before` (what the file held, null when it is new),
+        `warnings`.
         """
         ...
 
-    async def delete(self, namespace: str, name: str) -> Mapping[str, str]:
-        """Remove the manifest of a static pod: its `file` and the pod's `uid`. The pod ends then."""
+    async def delete(self, namespace: str, name: str, *, remove_file: bool, with_others: bool) -> Mapping[str, Any]:
+        """Remove the manifest of a static pod, which ends then.
+
+        Refused for a person's file without `remove_file`, and for a file with more pods without `with_others`. Gives
+        JSON values: `file` (its path, null when it is gone already), `moved` (new paths of a person's files, by their
+        old ones), `others` (the file's other pods), and the pod's `uid`.
+        """
         ...
 
     async def restart(self, namespace: str, name: str, container: str | None) -> Sequence[str]:
@@ -52,15 +58,17 @@ class _Handlers:
 
     async def apply(self, request: Request) -> Response:
         """The problems of a manifest are an answer, since an error has one line."""
-        file, dry_run = request.params["file"], request.flag("dryRun")
+        flags = {"dry_run": request.flag("dryRun"), "must_be_new": request.flag("mustBeNew")}
         try:
-            return json_response(dict(await self._actions.apply(request.body, file, dry_run=dry_run)))
+            return json_response(dict(await self._actions.apply(request.body, request.params["file"], **flags)))
         except ActingRefusedError as error:
             return json_response({"problems": str(error).splitlines()})
 
     async def delete(self, request: Request) -> Response:
+        namespace, name = request.params["namespace"], request.params["name"]
+        flags = {"remove_file": request.flag("removeFile"), "with_others": request.flag("withOthers")}
         try:
-            return json_response(dict(await self._actions.delete(request.params["namespace"], request.params["name"])))
+            return json_response(dict(await self._actions.delete(namespace, name, **flags)))
         except ActingRefusedError as error:
             raise HTTPError(409, str(error)) from error
 
