@@ -279,3 +279,9 @@ async def test_after_a_fault_the_pods_are_sent_all_the_same(
     monkeypatch.setattr(running.source, "_parse", fail_once)
     # Threads parse, while the clock jumps: the source may be begun again within these 20 seconds, or after them.
     assert (await running.sent() or await running.sent()) == ["second-node-a"]
+
+
+def test_the_number_of_problems_is_bounded() -> None:
+    items = [manifest(**spec(imagePullSecrets=[{"name": "s"}])) for _ in range(100)]
+    with pytest.raises(HttpSourceError, match=r"; and 50 more problems$"):
+        parse_pods(body({"apiVersion": "v1", "kind": "PodList", "items": items}), URL, NODE)

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from trikubelet.sources.manifests import MAX_MANIFEST_SIZE, parse_manifest, read_manifest
+from trikubelet.sources.manifests import MAX_MANIFEST_SIZE, MAX_PROBLEMS, parse_manifest, read_manifest
 
 POD = """apiVersion: v1
 kind: Pod
@@ -158,3 +159,141 @@ spec: {{containers: [{{name: main, image: x}}]}}
 """
     (problem,) = problems(raw.encode())
     assert "metadata.uid: Invalid value" in problem
+
+
+# Every problem at once.
+
+
+def test_problems_of_form_of_values_and_of_references_are_told_together() -> None:
+    text = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: Web_1
+spec:
+  restartPolicy: Sometimes
+  containers:
+  - name: main
+    ports: 80
+    resources: {limits: {memory: lots}}
+    env:
+    - {name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}
+    imge: x
+  volumes:
+  - name: v
+    configMap: {name: c}
+  - name: w
+    configMap: {name: d}
+  hostNetwork: "yes"
+"""
+    assert [
+        problem.split(": ")[0:3:2] for problem in sorted(problems(text), key=lambda text: int(text.split(":")[1]))
+    ] == [
+        ["/m/a.yaml:4", "Invalid value"],
+        ["/m/a.yaml:6", "Unsupported value"],
+        ["/m/a.yaml:8", "Required value"],
+        ["/m/a.yaml:9", "expected a list, got 80"],
+        ["/m/a.yaml:10", 'expected a quantity such as "500m", "1.5Gi" or "1e3", got "lots"'],
+        ["/m/a.yaml:12", "static pods may not reference secrets"],
+        ["/m/a.yaml:15", "static pods may not reference configmaps"],
+        ["/m/a.yaml:17", "static pods may not reference configmaps"],
+        ["/m/a.yaml:19", 'expected true or false, got "yes"; remove the quotes and write true or false'],
+    ]
+    manifest = parse_manifest(text.encode(), Path("/m/a.yaml"), "node")
+    assert [warning.line for warning in manifest.warnings] == [13]
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("{containers: 5}", ["spec.containers: expected a list, got 5"]),
+        ("5", ["spec: expected an object, got 5"]),
+        (
+            "{containers: [{name: 5, image: x}, {name: 6, image: x}]}",
+            [
+                "spec.containers[0].name: expected a string, got 5; put quotes around it",
+                "spec.containers[1].name: expected a string, got 6; put quotes around it",
+            ],
+        ),
+        (
+            "{containers: [{name: m, image: x, volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: 5}]}",
+            ["spec.volumes[0].name: expected a string, got 5; put quotes around it"],
+        ),
+        (
+            "{hostNetwork: true, containers: [{name: m, image: x, ports: [{containerPort: a, hostPort: 80}]}]}",
+            ['spec.containers[0].ports[0].containerPort: expected an integer, got "a"'],
+        ),
+        (
+            "{containers: [{name: m, image: x, resources: {requests: {cpu: 1}, limits: {cpu: one}}}]}",
+            ["spec.containers[0].resources.limits[cpu]: expected a quantity"],
+        ),
+        (
+            "{containers: [{name: m, image: x}], tolerations: [{key: 5, value: a}]}",
+            ["spec.tolerations[0].key: expected a string, got 5; put quotes around it"],
+        ),
+        (
+            "{containers: [{name: m, image: x}], dnsPolicy: None, dnsConfig: {searches: [-]}}",
+            ["spec.dnsConfig.nameservers: Required value", "spec.dnsConfig.searches[0]: Invalid value"],
+        ),
+        (
+            "{containers: [{name: m, image: x}], volumes: [{name: v, hostPath: {type: Door}}]}",
+            ["spec.volumes[0].hostPath.path: Required value", "spec.volumes[0].hostPath.type: Unsupported value"],
+        ),
+    ],
+)
+def test_what_follows_from_a_field_that_cannot_be_read_is_no_problem_of_its_own(spec: str, told: list[str]) -> None:
+    found = problems(f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {spec}\n")
+    assert len(found) == len(told), found
+    for problem, beginning in zip(found, told, strict=True):
+        assert problem.removeprefix("/m/a.yaml:4: ").startswith(beginning)
+
+
+def test_documents_before_and_behind_one_that_is_no_yaml_are_checked() -> None:
+    broken = POD.format(name="a").replace("image: localhost/host", "image: ''")
+    text = broken + "---\nkind: Pod\nmetadata: {name: b\n---\n" + broken + "---\nkind: [\n"
+    assert problems(text) == [
+        "/m/a.yaml:12: did not find expected ',' or '}' (while parsing a flow mapping)",
+        "/m/a.yaml:23: did not find expected node content (while parsing a flow node)",
+        "/m/a.yaml:8: spec.containers[0].image: Required value",
+        "/m/a.yaml:20: spec.containers[0].image: Required value",
+        "/m/a.yaml:16: metadata.name: the pod a-node_default is defined in line 1 already",
+    ]
+
+
+def test_each_value_that_is_no_yaml_is_told_and_the_others_are_checked() -> None:
+    text = (
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: !odd a\n  labels: *none\nspec:\n  containers:\n"
+        "  - name: main\n    tty: .inf\n    ? [a]\n    : b\n    <<: 5\n"
+    )
+    assert problems(text) == [
+        "/m/a.yaml:4: the tag !odd is not supported",
+        "/m/a.yaml:5: the alias *none names no anchor before it",
+        "/m/a.yaml:9: expected a finite number, got .inf",
+        "/m/a.yaml:10: expected a string as key of a mapping",
+        "/m/a.yaml:12: expected a mapping after <<",
+        "/m/a.yaml:8: spec.containers[0].image: Required value",
+    ]
+
+
+def test_another_version_is_one_problem_of_several() -> None:
+    assert problems("apiVersion: v2\nkind: Pod\nmetadata: {}\nspec: {containers: []}\n") == [
+        "/m/a.yaml:1: apiVersion: expected v1, got v2",
+        "/m/a.yaml:3: metadata.name: Required value: name is needed for the pod",
+        "/m/a.yaml:4: spec.containers: Required value",
+    ]
+
+
+def test_two_pods_without_a_name_are_not_called_the_same_pod() -> None:
+    pod = POD.format(name="''")
+    assert [problem.partition(": ")[2] for problem in problems(f"{pod}---\n{pod}")] == [
+        "metadata.name: Required value: name is needed for the pod"
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    "text", ["---\nkind: [\n" * 1000, (POD.format(name="A") + "---\n") * 1000, "--- !odd\n" * 1000]
+)
+def test_the_number_of_problems_is_bounded(text: str) -> None:
+    found = problems(text)
+    assert len(found) <= MAX_PROBLEMS + 1
+    assert re.fullmatch(r"/m/a\.yaml:(\d+: stopped after 50 .*| and \d+ more problems)", found[-1]), found[-1]

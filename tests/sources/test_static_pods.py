@@ -7,7 +7,7 @@ import pytest
 
 from trikubelet.api import Pod, Toleration, pod_from_dict, set_pod_defaults
 from trikubelet.api.pod_kinds import is_static_pod
-from trikubelet.sources.manifests import api_reference, fnv1a_128, make_static, parse_manifest
+from trikubelet.sources.manifests import api_references, fnv1a_128, make_static, parse_manifest
 
 
 def pod(**metadata: Any) -> Pod:
@@ -159,15 +159,26 @@ def _env(source: dict[str, Any]) -> list[dict[str, Any]]:
     ],
 )
 def test_a_reference_to_an_api_object_is_refused(spec: dict[str, Any], path: str, resource: str) -> None:
-    problem = api_reference(with_spec(**spec))
-    assert problem is not None
+    (problem,) = api_references(with_spec(**spec))
     assert (problem.path, problem.message) == (path, f"static pods may not reference {resource}")
 
 
-def test_the_service_account_is_named_before_anything_else() -> None:
-    problem = api_reference(with_spec(serviceAccountName="a", imagePullSecrets=[{"name": "s"}]))
-    assert problem is not None
-    assert problem.path == "spec.serviceAccountName"
+def test_every_reference_is_named_and_the_service_account_before_anything_else() -> None:
+    sources = [{"secret": {"name": "s"}}, {"downwardAPI": {}}, {"configMap": {"name": "c"}}]
+    spec = {
+        "serviceAccountName": "a",
+        "imagePullSecrets": [{"name": "s"}],
+        "containers": _env({"configMapKeyRef": {"name": "c", "key": "k"}}),
+        "volumes": [{"name": "v", "projected": {"sources": sources}}, {"name": "w", "secret": {"secretName": "s"}}],
+    }
+    assert [str(problem) for problem in api_references(with_spec(**spec))] == [
+        "spec.serviceAccountName: static pods may not reference serviceaccounts",
+        "spec.imagePullSecrets[0]: static pods may not reference secrets",
+        "spec.volumes[1]: static pods may not reference secrets",
+        "spec.containers[0].env[0].valueFrom.configMapKeyRef: static pods may not reference configmaps",
+        "spec.volumes[0].projected.sources[0]: static pods may not reference secrets (via projected volumes)",
+        "spec.volumes[0].projected.sources[2]: static pods may not reference configmaps (via projected volumes)",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +194,7 @@ def test_the_service_account_is_named_before_anything_else() -> None:
     ],
 )
 def test_what_the_node_has_itself_is_no_reference(spec: dict[str, Any]) -> None:
-    assert api_reference(with_spec(**spec)) is None
+    assert api_references(with_spec(**spec)) == []
 
 
 def test_the_reference_is_reported_with_its_line() -> None:

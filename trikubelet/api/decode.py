@@ -76,16 +76,27 @@ def from_dict(cls: type[T], data: object, *, max_values: int = MAX_VALUES) -> T:
 
     Raises DecodeError with every problem found (the first 50).
     """
+    result, problems = read_dict(cls, data, max_values=max_values)
+    if problems:
+        raise DecodeError(problems)
+    return typing.cast("T", result)
+
+
+def read_dict(cls: type[T], data: object, *, max_values: int = MAX_VALUES) -> tuple[T | None, tuple[Problem, ...]]:
+    """Decode an object as far as possible, with every problem found (the first 50).
+
+    A field that has a problem is empty. No object comes of data that is none, or has too many problems.
+    """
     decode = decoder_for(cls)
     with suppress(_GiveUpError):
         quick = Decoding(max_values, tells=False)
         result = decode(data, "", quick)
         if not quick.problems:
-            return typing.cast("T", result)
-    decoding = Decoding(max_values)
+            return result, ()
+    decoding, result = Decoding(max_values), None
     with suppress(_GiveUpError):
-        decode(data, "", decoding)
-    raise DecodeError(decoding.problems)
+        result = decode(data, "", decoding)
+    return (result if isinstance(data, Mapping) else None), tuple(decoding.problems)
 
 
 def describe(value: object) -> str:

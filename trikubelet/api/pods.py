@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trikubelet.api.decode import describe, from_dict
+from trikubelet.api.decode import describe, read_dict
 from trikubelet.api.objects import Pod
 from trikubelet.api.problems import DecodeError, Problem
 
@@ -14,12 +14,18 @@ def pod_from_dict(data: object) -> Pod:
 
     Raises DecodeError with every problem found.
     """
-    if isinstance(data, Mapping):
-        problems = [
-            Problem(name, f'expected "{expected}", got {describe(data[name])}')
-            for name, expected in (("apiVersion", "v1"), ("kind", "Pod"))
-            if data.get(name) not in (None, expected)
-        ]
-        if problems:
-            raise DecodeError(problems)
-    return from_dict(Pod, data)
+    pod, problems = read_pod(data)
+    if pod is None or problems:
+        raise DecodeError(problems)
+    return pod
+
+
+def read_pod(data: object) -> tuple[Pod | None, tuple[Problem, ...]]:
+    """Decode a pod as far as possible, as `read_dict` does, with every problem found."""
+    problems = [
+        Problem(name, f'expected "{expected}", got {describe(data[name])}')
+        for name, expected in (("apiVersion", "v1"), ("kind", "Pod"))
+        if isinstance(data, Mapping) and data.get(name) not in (None, expected)
+    ]
+    pod, more = read_dict(Pod, data)
+    return pod, (*problems, *more)

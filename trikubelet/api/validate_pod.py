@@ -200,16 +200,12 @@ def _forbid_fields(container: EphemeralContainer, place: Place) -> None:
 
 def _validate_dns(spec: PodSpec, place: Place) -> None:
     config = spec.dns_config
-    if spec.dns_policy == "None":
-        if config is None:
-            place.required("must provide `dnsConfig` when `dnsPolicy` is None")
-            return
-        if not config.nameservers:
-            detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
-            place.at("nameservers").required(detail)
-            return
     if config is None:
+        if spec.dns_policy == "None":
+            place.required("must provide `dnsConfig` when `dnsPolicy` is None")
         return
+    if spec.dns_policy == "None" and not config.nameservers:
+        place.at("nameservers").required("must provide at least one DNS nameserver when `dnsPolicy` is None")
     if len(config.nameservers) > _MAX_NAMESERVERS:
         detail = f"must not have more than {_MAX_NAMESERVERS} nameservers"
         place.at("nameservers").invalid(" ".join(config.nameservers), detail)

@@ -107,7 +107,6 @@ def _validate_host_path(volume: Volume, place: Place) -> None:
         return
     if not source.path:
         place.at("path").required()
-        return
     check_no_backsteps(source.path, place.at("path"))
     if source.type is not None and source.type not in _HOST_PATH_TYPES:
         place.at("type").unsupported(source.type, _HOST_PATH_TYPES)
@@ -299,7 +298,6 @@ def validate_field_ref(reference: ObjectFieldSelector, supported: tuple[str, ...
     """A field of the pod, or one label or annotation of it: `metadata.labels['key']`."""
     if not reference.api_version:
         place.at("apiVersion").required()
-        return
     path = reference.field_path
     if not path:
         place.at("fieldPath").required()

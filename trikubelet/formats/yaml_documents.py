@@ -21,7 +21,7 @@ import attrs
 from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
     Path: TypeAlias = "tuple[Path | None, str | int]"
@@ -32,6 +32,8 @@ MAX_DEPTH: Final = 100
 _TOO_DEEP: Final = f"nested more than {MAX_DEPTH} levels deep"
 MAX_NODES: Final = 250_000
 """Nodes of one file, counted as written, with what is merged, and again as expanded through aliases."""
+MAX_ERRORS: Final = 50
+"""Documents of one file that are no YAML; behind them no more is read."""
 MAX_DUPLICATES: Final = 100
 """Of one document; more are not told."""
 
@@ -43,6 +45,10 @@ class YamlError(Exception):
         super().__init__(f"line {line}: {message}")
         self.line = line
         self.message = message
+
+
+class _LimitError(YamlError):
+    """There is too much of something: no more is read."""
 
 
 @frozen
@@ -98,9 +104,50 @@ class Document:
         return line
 
 
-def read_documents(text: bytes) -> list[Document]:
-    """All documents of a file. Raises YamlError with the line of the first thing that cannot be read."""
-    return list(_Builder(_decode(text)).documents())
+def read_documents(raw: bytes, on_error: Callable[[YamlError], None] | None = None) -> list[Document]:
+    """All documents of a file. Raises YamlError with the line of the first thing that cannot be read.
+
+    `on_error` is given every such error instead. A value that cannot be read is null then, or what it is without its
+    tag; of a document that is no YAML nothing is read, and the next document follows.
+    """
+    if on_error is None:
+        return list(_Builder(_decode(raw), _raise).documents())
+    try:
+        text = _decode(raw)
+    except YamlError as error:
+        on_error(error)
+        return []
+    return _read_all(text, on_error)
+
+
+def _raise(error: YamlError) -> None:
+    raise error
+
+
+def _read_all(text: str, on_error: Callable[[YamlError], None]) -> list[Document]:
+    """Documents before and behind those that are no YAML."""
+    documents: list[Document] = []
+    lines, begin, count = text.split("\n"), 0, 0
+    told = set()
+    for _ in range(MAX_ERRORS):
+        builder = _Builder("\n".join(lines[begin:]), on_error, begin, count)
+        try:
+            documents.extend(builder.documents())
+            return documents
+        except YamlError as error:
+            if (error.line, error.message) not in told:
+                on_error(error)
+            told.add((error.line, error.message))
+            if isinstance(error, _LimitError):
+                return documents
+        # A line `---` begins a document, whatever stands before it.
+        later = range(max(builder.document_line, begin) + 1, len(lines))
+        found = next((line for line in later if _BEGIN.match(lines[line])), None)
+        if found is None:
+            return documents
+        begin, count = found, builder.count
+    on_error(YamlError(begin + 1, f"stopped after {MAX_ERRORS} documents that are no YAML"))
+    return documents
 
 
 def _decode(raw: bytes) -> str:
@@ -125,17 +172,27 @@ def _join_surrogates(match: re.Match[str]) -> str:
     return match[1] + chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
 
 
-class _Builder:
-    """Turns parser events into documents."""
+_BEGIN: Final = re.compile(r"---(\s|$)")
 
-    def __init__(self, text: str) -> None:
+
+class _Builder:
+    """Turns parser events into documents. Errors in single values go to `wrong`; others are raised."""
+
+    def __init__(self, text: str, wrong: Callable[[YamlError], None], first: int = 0, count: int = 0) -> None:
         import yaml
 
         self._yaml = yaml
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         self._events: Iterator[Any] = yaml.parse(text, Loader=loader)
-        self._count = 0
-        self._line = 1
+        self._text = text
+        self._wrong = wrong
+        self._first = first + 1
+        """Number of the text's first line."""
+        self.count = count
+        """Nodes so far, with those of earlier builders."""
+        self.document_line = first
+        """Where the last document began; the first line of the file is 0."""
+        self._line = self._first
         """Of the value that was read last."""
         self._anchors: dict[str, Node] = {}
         self._duplicates: list[DuplicateKey] = []
@@ -146,6 +203,8 @@ class _Builder:
             if isinstance(event, self._yaml.DocumentStartEvent):
                 self._anchors = {}
                 self._duplicates = []
+                begin: Any = event.start_mark
+                self.document_line = begin.line + self._first - 1
                 root = self._node(self._next(), None, 0)
                 yield Document(root, tuple(self._duplicates))
             event = self._next()
@@ -160,17 +219,22 @@ class _Builder:
             message = f"{problem} ({context})" if context else str(problem)
             if "maximum nesting depth" in message:  # libyaml's own limit, which is beyond ours
                 message = _TOO_DEEP
-            raise YamlError(mark.line + 1 if mark else 1, message) from None
+            line = mark.line if mark else self._line_of_character(getattr(error, "position", 0))
+            raise YamlError(line + self._first, message) from None
         except ValueError:  # PyYAML's own parser, of an escape beyond U+10FFFF
             raise YamlError(self._line, "found invalid Unicode character escape code") from None
 
+    def _line_of_character(self, position: int) -> int:
+        """Lines before a byte of the text, which the parser refuses."""
+        return self._text.encode()[:position].count(b"\n")
+
     def _take(self, nodes: int, line: int) -> None:
-        self._count += nodes
-        if self._count > MAX_NODES:
-            raise YamlError(line, f"more than {MAX_NODES} values in one file")
+        self.count += nodes
+        if self.count > MAX_NODES:
+            raise _LimitError(line, f"more than {MAX_NODES} values in one file")
 
     def _node(self, event: Any, path: Path | None, depth: int) -> Node:
-        yaml, line = self._yaml, event.start_mark.line + 1
+        yaml, line = self._yaml, event.start_mark.line + self._first
         self._line = line
         self._take(1, line)
         if depth > MAX_DEPTH:
@@ -181,7 +245,7 @@ class _Builder:
         if event.anchor is not None:
             self._anchors[event.anchor] = node
         if isinstance(event, yaml.ScalarEvent):
-            node.value = _scalar(event, line)
+            node.value = self._scalar(event, line)
         elif isinstance(event, yaml.SequenceStartEvent):
             self._fill_list(node, event, path, depth)
         else:
@@ -191,29 +255,44 @@ class _Builder:
 
     def _alias(self, anchor: str, line: int) -> Node:
         target = self._anchors.get(anchor)
-        if target is None:
-            raise YamlError(line, f"the alias *{anchor} names no anchor before it")
-        if not target.complete:
-            raise YamlError(line, f"the alias *{anchor} refers to the value that contains it")
-        return target
+        if target is not None and target.complete:
+            return target
+        known = "names no anchor before it" if target is None else "refers to the value that contains it"
+        self._wrong(YamlError(line, f"the alias *{anchor} {known}"))
+        return Node(line)
+
+    def _scalar(self, event: Any, line: int) -> str | int | float | bool | None:
+        try:
+            return _scalar(event, line)
+        except YamlError as error:
+            self._wrong(error)
+            return None
+
+    def _check_tag(self, tag: str | None, allowed: str, line: int) -> None:
+        if tag is not None and tag not in ("!", allowed):
+            self._wrong(YamlError(line, f"the tag {tag} is not supported"))
 
     def _fill_list(self, node: Node, event: Any, path: Path | None, depth: int) -> None:
-        _check_tag(event.tag, "tag:yaml.org,2002:seq", node.line)
+        self._check_tag(event.tag, "tag:yaml.org,2002:seq", node.line)
         items: list[Node] = []
         node.value = items
         while not isinstance(event := self._next(), self._yaml.SequenceEndEvent):
             items.append(self._node(event, (path, len(items)), depth + 1))
 
     def _fill_mapping(self, node: Node, event: Any, path: Path | None, depth: int) -> None:
-        _check_tag(event.tag, "tag:yaml.org,2002:map", node.line)
+        self._check_tag(event.tag, "tag:yaml.org,2002:map", node.line)
         entries: dict[str, Node] = {}
         lines: dict[str, int] = {}
         merged: list[Node] = []
         while not isinstance(event := self._next(), self._yaml.MappingEndEvent):
-            key_line = event.start_mark.line + 1
+            key_line = event.start_mark.line + self._first
             merging = isinstance(event, self._yaml.ScalarEvent) and event.value == "<<" and not event.style
-            key = _key(self._node(event, path, depth + 1), key_line)
-            value = self._node(self._next(), (path, key), depth + 1)
+            key = _key(self._node(event, path, depth + 1))
+            if key is None:
+                self._wrong(YamlError(key_line, "expected a string as key of a mapping"))
+            value = self._node(self._next(), (path, key or ""), depth + 1)
+            if key is None:
+                continue
             if merging:
                 merged.append(value)
                 continue
@@ -231,7 +310,8 @@ class _Builder:
         parts = source.value if isinstance(source.value, list) else [source]
         for part in parts:
             if not isinstance(part.value, dict):
-                raise YamlError(source.line, "expected a mapping after <<")
+                self._wrong(YamlError(source.line, "expected a mapping after <<"))
+                continue
             self._take(1 + len(part.value), self._line)
             for key, value in part.value.items():
                 if key not in entries:
@@ -248,7 +328,7 @@ def _text_of(path: Path | None) -> str:
     return "".join(reversed(steps)).removeprefix(".")
 
 
-def _key(node: Node, line: int) -> str:
+def _key(node: Node) -> str | None:
     match node.value:
         case str():
             return node.value
@@ -257,12 +337,7 @@ def _key(node: Node, line: int) -> str:
         case int() | float():
             return str(node.value)
         case _:
-            raise YamlError(line, "expected a string as key of a mapping")
-
-
-def _check_tag(tag: str | None, allowed: str, line: int) -> None:
-    if tag is not None and tag not in ("!", allowed):
-        raise YamlError(line, f"the tag {tag} is not supported")
+            return None
 
 
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})

@@ -22,7 +22,7 @@ from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import HTTP_SOURCE
 from trikubelet.formats.values import frozen
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
-from trikubelet.sources.manifests import MAX_MANIFEST_SIZE, list_fields, read_static_pod
+from trikubelet.sources.manifests import MAX_MANIFEST_SIZE, MAX_PROBLEMS, list_fields, read_static_pod
 from trikubelet.sources.other_kinds import what_runs
 from trikubelet.telemetry.logs import get_logger
 
@@ -227,7 +227,9 @@ def parse_pods(body: bytes, url: str, node_name: str, *, may_refer: bool = False
         unknown += [_place(document, path, field, "") for field in found.unknown_fields]
         pods += [found.pod] if found.pod is not None else []
     if problems:
-        raise HttpSourceError(f"{shown}: invalid pod: {'; '.join(problems)}")
+        more = len(problems) - MAX_PROBLEMS
+        told = [*problems[:MAX_PROBLEMS], *([f"and {more} more problems"] if more > 0 else [])]
+        raise HttpSourceError(f"{shown}: invalid pod: {'; '.join(told)}")
     return HttpPods(tuple(pods), tuple(unknown))
 
 

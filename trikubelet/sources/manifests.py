@@ -6,7 +6,7 @@ one unit: when anything in it is wrong, none of its pods is taken. The kubelet t
 several documents, and `PodList`s.
 
 `read_static_pod` takes the data of one pod, of a file or a URL: it must be a valid pod, gets its identity on this node
-(`make_static`, kubelet: `applyDefaults`), and may not refer to API objects (`api_reference`, kubelet:
+(`make_static`, kubelet: `applyDefaults`), and may not refer to API objects (`api_references`, kubelet:
 `HasAPIObjectReference`). All but the reading is pure.
 
 The UID is the kubelet's recipe: FNV-1a 128 over the defaulted pod, then `host:NODE`, then `file:PATH`, in hex. The
@@ -31,12 +31,10 @@ import attrs
 from trikubelet.api import (
     POD_PENDING,
     Container,
-    DecodeError,
     EphemeralContainer,
     Pod,
     Problem,
     Toleration,
-    pod_from_dict,
     set_pod_defaults,
     to_dict,
     validate_pod,
@@ -45,6 +43,7 @@ from trikubelet.api import (
 )
 from trikubelet.api.decode import wire_name
 from trikubelet.api.pod_kinds import CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION, FILE_SOURCE, HTTP_SOURCE
+from trikubelet.api.pods import read_pod
 from trikubelet.api.schema import APIObject
 from trikubelet.api.validate_resources import fractional_bytes
 from trikubelet.formats.values import frozen
@@ -52,17 +51,20 @@ from trikubelet.formats.yaml_documents import Document, YamlError, read_document
 from trikubelet.sources.other_kinds import TEMPLATE_HINT, what_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 MAX_MANIFEST_SIZE: Final = 10 * 2**20
 """The kubelet's limit (`maxConfigLength`)."""
 UNKNOWN_FIELD: Final = "unknown field, it has no effect"
+MAX_PROBLEMS: Final = 50
+"""Problems of one file that are kept; of more only their number is."""
 WARNED_FIELDS: Final = 10
 """Unknown fields that one warning names."""
 DEFAULT_NAMESPACE: Final = "default"
 
 _NAMES_A_FOLDER: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 """A UID names folders of volumes and logs, so it must not lead elsewhere."""
+_WORD: Final = re.compile(r"[A-Za-z]{3,}")
 _FNV_OFFSET: Final = 0x6C62272E07BB014262B821756295C58D
 _FNV_PRIME: Final = 0x0000000001000000000000000000013B
 _FNV_MASK: Final = 2**128 - 1
@@ -196,18 +198,22 @@ def parse_manifest(raw: bytes, file: Path, node_name: str, *, may_refer: bool = 
     `may_refer`: see `read_static_pod`.
     """
     parser = _Parser(file, node_name, may_refer=may_refer)
-    try:
-        documents = [document for document in read_documents(raw) if not document.empty]
-        for document in documents:
+    hint = TEMPLATE_HINT if b"{{" in raw else ""
+
+    def unreadable(error: YamlError) -> None:
+        parser.unreadable.add(error.line)
+        parser.add(ManifestProblem(file, error.line, "", error.message + hint))
+
+    documents = [document for document in read_documents(raw, unreadable) if not document.empty]
+    for document in documents:
+        try:
             parser.document(document)
-    except YamlError as error:
-        hint = TEMPLATE_HINT if b"{{" in raw else ""
-        parser.problems.append(ManifestProblem(file, error.line, "", error.message + hint))
-    else:
-        if not documents:
-            parser.problems.append(ManifestProblem(file, None, "", "the file holds no pod"))
+        except YamlError as error:
+            unreadable(error)
+    if not documents and not parser.problems:
+        parser.add(ManifestProblem(file, None, "", "the file holds no pod"))
     pods = () if parser.problems else tuple(parser.pods)
-    return Manifest(pods, tuple(parser.problems), tuple(parser.warnings))
+    return Manifest(pods, tuple(parser.all_problems()), tuple(parser.warnings))
 
 
 class _Parser:
@@ -218,14 +224,30 @@ class _Parser:
         self._node_name = node_name
         self._may_refer = may_refer
         self._names: dict[str, int] = {}
+        self._more = 0
+        """Problems beyond those that are kept."""
+        self.unreadable: set[int] = set()
+        """Lines with a value that is no YAML: what is missing there is told already."""
         self.pods: list[ManifestPod] = []
         self.problems: list[ManifestProblem] = []
         self.warnings: list[ManifestProblem] = []
 
+    def add(self, problem: ManifestProblem) -> None:
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(problem)
+        else:
+            self._more += 1
+
+    def all_problems(self) -> list[ManifestProblem]:
+        """The problems, in the order in which they were found, and how many more there are."""
+        if not self._more:
+            return self.problems
+        return [*self.problems, ManifestProblem(self._file, None, "", f"and {self._more} more problems")]
+
     def document(self, document: Document) -> None:
         for duplicate in document.duplicates:
             message = "the key is given twice in one mapping"
-            self.problems.append(ManifestProblem(self._file, duplicate.line, duplicate.path, message))
+            self.add(ManifestProblem(self._file, duplicate.line, duplicate.path, message))
         data = document.data()
         if not isinstance(data, dict):
             self._problem(document, "", f"expected a Pod or PodList, got {_name_of(data)}")
@@ -233,10 +255,11 @@ class _Parser:
         kind, version = data.get("kind"), data.get("apiVersion")
         if kind not in ("Pod", "PodList"):
             self._problem(document, "kind", f"expected Pod or PodList, got {kind or 'nothing'}: {what_runs(data)}")
-        elif version != "v1":
+            return
+        if version != "v1":
             self._problem(document, "apiVersion", f"expected v1, got {version or 'nothing'}")
-        elif kind == "Pod":
-            self._pod(document, data, "")
+        if kind == "Pod":
+            self._pod(document, {**data, "apiVersion": "v1"}, "")
         elif isinstance(items := data.get("items") or [], list):
             for index, item in enumerate(items):
                 self._pod(document, item, f"items[{index}]")
@@ -245,15 +268,18 @@ class _Parser:
 
     def _pod(self, document: Document, data: Any, prefix: str) -> None:
         found = read_static_pod(data, node_name=self._node_name, file=str(self._file), may_refer=self._may_refer)
-        self._problems(document, prefix, found.problems)
+        for problem in found.problems:
+            path = ".".join(part for part in (prefix, problem.path) if part)
+            if document.line_of(path) not in self.unreadable:
+                self._problem(document, path, problem.message)
+        self._warn_of_unknown_fields(document, prefix, found.unknown_fields)
         pod = found.pod
-        if pod is None:
+        if pod is None or any(problem.path == "metadata.name" for problem in found.problems):
             return
         line = document.line_of(prefix) if prefix else document.line
-        self._warn_of_unknown_fields(document, prefix, found.unknown_fields)
         if pod.full_name in self._names:
             message = f"the pod {pod.full_name} is defined in line {self._names[pod.full_name]} already"
-            self._problems(document, prefix, [Problem("metadata.name", message)])
+            self._problem(document, ".".join(part for part in (prefix, "metadata.name") if part), message)
         self._names.setdefault(pod.full_name, line)
         self.pods.append(ManifestPod(pod, line))
         for warning in fractional_bytes(pod):
@@ -265,12 +291,8 @@ class _Parser:
             full = ".".join(part for part in (prefix, path) if part)
             self.warnings.append(ManifestProblem(self._file, document.line_of(full), full, UNKNOWN_FIELD))
 
-    def _problems(self, document: Document, prefix: str, problems: Iterable[Problem]) -> None:
-        for problem in problems:
-            self._problem(document, ".".join(part for part in (prefix, problem.path) if part), problem.message)
-
     def _problem(self, document: Document, path: str, message: str) -> None:
-        self.problems.append(ManifestProblem(self._file, document.line_of(path), path, message))
+        self.add(ManifestProblem(self._file, document.line_of(path), path, message))
 
 
 def _name_of(data: Any) -> str:
@@ -304,22 +326,40 @@ def read_static_pod(
 ) -> StaticPod:
     """Decode, default and check the data of one manifest. Exactly one of file and url is its source.
 
-    `may_refer`: it may refer to API objects all the same, but for cluster trust bundles and resource claims.
+    All checks are made, also of a pod that could be decoded in part only. `may_refer`: it may refer to API objects all
+    the same, but for cluster trust bundles and resource claims.
     """
-    try:
-        decoded = pod_from_dict(data)
-    except DecodeError as error:
-        return StaticPod(None, error.problems)
+    decoded, problems = read_pod(data)
+    if decoded is None:
+        return StaticPod(None, problems)
+    told = [*problems]
     uid = decoded.metadata.uid
-    if not decoded.metadata.name:
-        return StaticPod(None, (Problem("metadata.name", "Required value: name is needed for the pod"),))
+    if not decoded.metadata.name and not _is_told("metadata.name", problems):
+        told.append(Problem("metadata.name", "Required value: name is needed for the pod"))
     if uid and _NAMES_A_FOLDER.fullmatch(uid) is None:
         expected = 'expected letters and digits, with "-", "_" or "." between'
-        return StaticPod(None, (Problem("metadata.uid", f'Invalid value: "{uid}": {expected}'),))
+        told.append(Problem("metadata.uid", f'Invalid value: "{uid}": {expected}'))
     pod = make_static(set_pod_defaults(decoded), node_name=node_name, file=file, url=url)
-    problems = tuple(validate_pod(pod))
-    reference = None if problems else (_forbidden_in_any_case if may_refer else api_reference)(pod)
-    return StaticPod(pod, (reference,) if reference else problems, tuple(_unknown_fields(decoded)))
+    references = _forbidden_in_any_case(pod) if may_refer else api_references(pod)
+    # An empty field in the place of one that could not be read must not be told as another problem.
+    checked = [problem for problem in (*validate_pod(pod), *references) if not _follows(problem, told)]
+    return StaticPod(pod, (*told, *checked), tuple(_unknown_fields(decoded)))
+
+
+def _is_told(path: str, problems: Sequence[Problem]) -> bool:
+    """True if a problem is about the field or about what contains it."""
+    return any(path == known.path or path.startswith((f"{known.path}.", f"{known.path}[")) for known in problems)
+
+
+def _follows(problem: Problem, known: Sequence[Problem]) -> bool:
+    """True if a problem may only be there because another field could not be read."""
+    if _is_told(problem.path, known):
+        return True
+    if "Not found: " in problem.message:
+        return any(one.path.startswith(("spec.volumes", "spec.resourceClaims")) for one in known)
+    parent, words = problem.path.rpartition(".")[0], {*_WORD.findall(problem.message)}
+    known_fields = (one.path.rpartition(".") for one in known)
+    return any(other == parent and words & {*_WORD.findall(field)} for other, _, field in known_fields)
 
 
 def make_static(pod: Pod, *, node_name: str, file: str | None = None, url: str | None = None) -> Pod:
@@ -386,25 +426,31 @@ def _same_toleration(one: Toleration, other: Toleration) -> bool:
     return (one.key, one.effect, one.operator, one.value) == (other.key, other.effect, other.operator, other.value)
 
 
-def api_reference(pod: Pod) -> Problem | None:
-    """The first reference to an API object, which a static pod may not have, in the kubelet's order and words."""
+def api_references(pod: Pod) -> list[Problem]:
+    """References to API objects, which a static pod may not have: the kubelet's first one comes first, in its words."""
+    found: dict[str, str] = {}
     for references in (_service_account, _named_secrets, _named_config_maps, _claims, _volumes):
         for path, resource in references(pod):
-            return Problem(path, f"static pods may not reference {resource}")
-    return None
+            found.setdefault(path, resource)
+    # A projected volume is named as a whole first, and then each source.
+    whole = {path.partition(".projected.")[0] for path in found if ".projected." in path}
+    return [
+        Problem(path, f"static pods may not reference {resource}")
+        for path, resource in found.items()
+        if path not in whole
+    ]
 
 
-def _forbidden_in_any_case(pod: Pod) -> Problem | None:
+def _forbidden_in_any_case(pod: Pod) -> Iterator[Problem]:
     """Without the gate PreventStaticPodAPIReferences."""
     for index, volume in enumerate(pod.spec.volumes):
         for projection in () if volume.projected is None else volume.projected.sources:
             if projection.cluster_trust_bundle is not None:
-                return Problem(
+                yield Problem(
                     f"spec.volumes[{index}]", "static pods may not use ClusterTrustBundle projected volume sources"
                 )
     if pod.spec.resource_claims:
-        return Problem("spec.resourceClaims", "static pods may not use ResourceClaims")
-    return None
+        yield Problem("spec.resourceClaims", "static pods may not use ResourceClaims")
 
 
 def _service_account(pod: Pod) -> Iterator[tuple[str, str]]:
