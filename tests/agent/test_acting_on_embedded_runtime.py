@@ -127,3 +127,36 @@ def test_a_stop_ends_an_agent_that_runs_and_its_pods(embedded_node: RealNode) ->
     assert stopped.returncode == 0, stopped.stderr
     assert node.ended() == 0
     assert not node.process()
+
+
+@pytest.mark.root
+def test_a_broken_manifest_is_told_wherever_a_person_looks(embedded_node: RealNode) -> None:
+    node = embedded_node
+    node.run("web", node.container(HEARS))
+    node.start()
+    before = node.until_running("web").status.container_statuses[0]
+    file = node.manifests / "web.json"
+    good = file.read_text()
+    file.write_text(good.replace('"image"', '"imge"'))
+    never = node.manifests / "never.yaml"
+    never.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: never}\nspec: {containers: [{name: A}]}\n")
+    node.until(lambda: "InvalidManifest" in node.cli("events").stdout, "the node has an event")
+    node.until(lambda: "never.yaml" in node.cli("pods").stderr, "both are told")
+    shown = node.cli("pods")
+    assert "Running" in shown.stdout
+    assert f"manifest {file} has a problem; of its last good version default/web-node-1 runs on" in shown.stderr
+    assert "spec.containers[0].image: Required value" in shown.stderr
+    why = node.cli("why", "web").stdout.splitlines()
+    assert why[0] == "default/web-node-1: nothing: the pod is Running and ready"
+    assert why[1].strip().startswith(f"manifest {file} has a problem")
+    for name in ("never", str(never)):
+        told = node.cli("why", name).stdout.splitlines()
+        assert told[0] == f"manifest {never} has 2 problems"
+        assert "Invalid value" in told[1] + told[2]
+    assert "has 2 problems" in node.cli("delete", "never").stderr
+    file.write_text(good)
+    never.unlink()
+    node.until(lambda: node.cli("pods").stderr == "", "nothing is broken any more")
+    messages = [event["message"] for event in json.loads(node.cli("events", "-o", "json").stdout)]
+    assert {f"manifest is well again: {file}", f"manifest with problems is gone: {never}"} <= set(messages)
+    assert node.until_running("web").status.container_statuses[0] == before

@@ -36,6 +36,7 @@ from trikubelet.node.declared_features import ALL, usable_features
 from trikubelet.runtime.backoff import KeyedBackoff
 from trikubelet.sim import SimulatedRuntime
 from trikubelet.sim.node import simulated_node
+from trikubelet.telemetry.events import EventRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,7 +166,7 @@ spec:
   volumes: [{name: v, secret: {secretName: s}}]
 """)
     told = attrs.evolve(options(tmp_path, gates), manifests=manifest)
-    source = file_source(told, SystemClock())
+    source = file_source(told, SystemClock(), EventRecorder(SystemClock()))
     assert source is not None
     found = source._read(manifest)
     assert [problem.message for problem in found.problems] == (

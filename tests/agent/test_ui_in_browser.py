@@ -18,6 +18,7 @@ from tests.agent.serving import Served, served
 from tests.agent.sim_node import static_pod
 from tests.browser import Browser, needs_browser, open_browser
 from tests.patience import PATIENCE
+from trikubelet.agent.sources import file_source
 from trikubelet.probes.types import Outcome, ProbeAnswer
 from trikubelet.sim import Program
 
@@ -96,6 +97,35 @@ async def test_pods_are_rows_with_their_states(browser: Browser, tmp_path: Path)
         assert names == ["default/failing-node", "default/web-node"]
         marks = "return document.querySelector(arguments[0]).title"
         assert await screen.see(browser.run, marks, f"{ROW.format('failing')} .mark.failed") == "fails: exit code 3"
+
+
+async def test_manifests_with_problems_are_the_last_block_and_go_when_they_are_mended(
+    browser: Browser, tmp_path: Path
+) -> None:
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    (folder / "a.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n")
+    (folder / "b.yaml").write_text(f"kind: {json.dumps(HOSTILE)}\n")
+    os.utime(folder / "a.yaml", (0, 0))
+    os.utime(folder / "b.yaml", (0, 0))
+
+    async def ignore(_: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async with watching(browser, tmp_path) as screen, trio.open_nursery() as nursery:
+        agent = screen.node.agent
+        options = attrs.evolve(agent.options, manifests=folder)
+        agent.files = file_source(options, agent.clock, agent.recorder)
+        assert agent.files is not None
+        await nursery.start(agent.files.run, ignore)
+        text = await screen.see(browser.until_text, "#manifests", "spec.containers: Required value")
+        assert "line 4: spec.containers: Required value" in text
+        assert "<script>" in text
+        assert await screen.see(browser.run, "return document.title") == "Pods · trikubelet"
+        for name in ("a.yaml", "b.yaml"):
+            (folder / name).unlink()
+        await screen.see(browser.until, "return document.querySelector('#manifests').hidden")
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_pod_that_comes_and_goes_while_it_is_watched(browser: Browser, tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ class FakeAgent:
     log: Path | LogNotAvailableError = attrs.field(factory=lambda: LogNotAvailableError("no log"))
     running: bool = True
     counts: dict[str, Any] = attrs.field(factory=dict)
+    files: list[dict[str, Any]] = attrs.field(factory=list)
 
     def set(self, *pods: Pod) -> None:
         self.known = list(pods)
@@ -105,6 +106,9 @@ class FakeAgent:
     @property
     def acting(self) -> PodActions:
         return Actions()
+
+    def manifests(self) -> Sequence[Mapping[str, Any]]:
+        return self.files
 
     def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         pod = self.pod(namespace, name)
@@ -449,3 +453,17 @@ async def test_the_socket_has_the_nodes_routes_beside_its_own() -> None:
     assert bodies["/configz"] == b"the node's /configz"
     assert bodies["/debug/tasks"] == b"the node's /debug/tasks"
     assert b"0.1.0" in bodies["/version"]
+
+
+async def test_manifests_are_listed_and_a_watch_tells_of_those_with_problems(autojump_clock: trio.abc.Clock) -> None:
+    agent = FakeAgent(files=[{"file": "/m/a", "problems": []}, {"file": "/m/b", "problems": ["one"]}])
+    assert await ask(agent, "/manifests") == agent.files
+    async with trio.open_nursery() as nursery:
+        client = await open_stream(agent, nursery, "/manifests?watch=1")
+        assert '[{"file":"/m/b","problems":["one"]}]' in await client.read()
+        agent.changes.send(None)
+        assert (await client.read()).count("/m/b") == 1, "nothing has changed"
+        agent.files = []
+        agent.changes.send(None)
+        assert (await client.read()).endswith("[]\n\r\n")
+        nursery.cancel_scope.cancel()

@@ -25,9 +25,11 @@ OUR_EVENTS = {
     ("FailedValidation", "Error reading pod "),
     ("StuckTerminating", "The pod has not ended within "),
     ("HostPortNotMapped", ""),
+    ("InvalidManifest", ""),
+    ("ManifestMended", ""),
 }
-"""Of faults that a kubelet does not survive, of objects that it cannot read, of why an end takes long, and of a network
-that it does not give."""
+"""Of faults that a kubelet does not survive, of objects that it cannot read, of why an end takes long, of a network
+that it does not give, and of manifests, of which a kubelet only logs."""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -555,3 +555,40 @@ async def test_nothing_is_sent_before_each_folder_was_listed(tmp_path: Path, clo
                 await trio.testing.wait_all_tasks_blocked(0.02)
         await trio.testing.wait_all_tasks_blocked(0.02)
         assert watched.receive.statistics().current_buffer_used == 0, "pods of the other folder would be ended"
+
+
+async def test_what_is_known_of_each_file_is_told(tmp_path: Path) -> None:
+    put(tmp_path / "a.yaml", manifest("a"))
+    put(tmp_path / "b.yaml", manifest("b").replace("image", "imge"), age=60)
+    put(tmp_path / "c.yaml", manifest("a"), age=60)
+
+    def told() -> list[tuple[str, list[str], list[str], int, bool]]:
+        states = [state.as_json() for state in watched.source.manifests()]
+        return [
+            (Path(one["file"]).name, one["pods"], one["names"], len(one["problems"]), one["broken"]) for one in states
+        ]
+
+    async with watching(tmp_path, period=1000) as watched:
+        assert await watched.pods() == ["a-node=x:1"]
+        await watched.until_told(2)
+        assert told() == [
+            ("a.yaml", ["default/a-node"], ["default/a-node"], 0, False),
+            ("b.yaml", [], ["default/b-node"], 1, True),
+            ("c.yaml", ["default/a-node"], ["default/a-node"], 1, False),
+        ]
+        put(tmp_path / "a.yaml", "kind: [", age=60)
+        await watched.until_told(3)
+        assert told()[0] == ("a.yaml", ["default/a-node"], [], 1, True)
+        (problem,) = next(iter(watched.source.manifests())).as_json()["problems"]
+        assert problem["message"].startswith("did not find expected node content")
+
+
+async def test_a_folder_that_cannot_be_read_is_told_with_the_files(clock: trio.testing.MockClock) -> None:
+    async with watching(Path("/dev/null/m"), period=20) as watched:
+        with trio.fail_after(5):
+            while not watched.source.path_problems:
+                await trio.testing.wait_all_tasks_blocked(0.02)
+        (state,) = watched.source.manifests()
+        assert state.as_json()["problems"] == [
+            {"line": None, "field": "", "message": "cannot be read: Not a directory"}
+        ]

@@ -201,7 +201,7 @@ class Agent:
         self.preempting = Preempting(self.workers, self.recorder)
         self.admitting = admitting(self, overrides.admission or admission)
         self.housekeeping = housekeeping(self)
-        self.files = None if overrides.sources is not None else file_source(options, clock)
+        self.files = None if overrides.sources is not None else file_source(options, clock, self.recorder)
         """Manifests on the disk; None where there is no folder of them."""
         self.sources = source_mux(
             options, clock, self.recorder, files=self.files, given=overrides.sources, cluster=self.cluster

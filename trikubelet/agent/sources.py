@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trikubelet.agent.console import short_path
 from trikubelet.sources.file import FileSource
 from trikubelet.sources.gated_fields import without_disabled_fields
 from trikubelet.sources.manifests import display_path
 from trikubelet.sources.mux import SourceMux
+from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from trikubelet.sources.manifests import ManifestProblem
     from trikubelet.sources.mux import PodSource
     from trikubelet.telemetry.events import EventRecorder
+
+LONGEST_MESSAGE: Final = 900
+"""Characters of a problem in an event: API servers take 1024."""
 
 log = get_logger("agent")
 
@@ -43,20 +47,25 @@ def source_mux(
     return SourceMux(sources, clock=clock, recorder=recorder, change=change)
 
 
-def file_source(options: AgentOptions, clock: WallClock) -> FileSource | None:
+def file_source(options: AgentOptions, clock: WallClock, recorder: EventRecorder) -> FileSource | None:
     """The source of manifests on the disk: a person's, then the command line's; None when there is no folder."""
     paths = [path for path in (options.manifests, options.applied) if path is not None]
     if not paths:
         return None
     configuration = options.configuration
-    return FileSource(
+
+    def report(path: Path, problems: tuple[ManifestProblem, ...]) -> None:
+        _report_manifest_problems(recorder, path, problems, gone=not source.pods_of(path))
+
+    source = FileSource(
         *paths,
         node_name=options.node_name,
         clock=clock,
         period=configuration.file_check_frequency.total_seconds(),
         may_refer=not configuration.enabled("PreventStaticPodAPIReferences"),
-        on_problems=_report_manifest_problems,
+        on_problems=report,
     )
+    return source
 
 
 def _configured_sources(options: AgentOptions, files: FileSource | None) -> Iterator[PodSource]:
@@ -99,8 +108,16 @@ def nothing_to_run(options: AgentOptions) -> str:
     )
 
 
-def _report_manifest_problems(path: Path, problems: tuple[ManifestProblem, ...]) -> None:
+def _report_manifest_problems(
+    recorder: EventRecorder, path: Path, problems: tuple[ManifestProblem, ...], *, gone: bool
+) -> None:
+    """Tell of a file once per change: an event of the node names the first problem, the log all of them."""
     if not problems:
-        log.info("manifest is well again", file=display_path(path))
-    for problem in problems:
+        what = "manifest with problems is gone" if gone else "manifest is well again"
+        recorder.node_event(EventType.NORMAL, "ManifestMended", f"{what}: {display_path(path)}")
+        return
+    first, *rest = problems
+    more = f" (and {len(rest)} more)" if rest else ""
+    recorder.node_event(EventType.WARNING, "InvalidManifest", f"{str(first)[:LONGEST_MESSAGE]}{more}")
+    for problem in rest:
         log.warning(str(problem))

@@ -147,6 +147,10 @@ class LocalView:
     def journal(self) -> Journal:
         return self._agent.journal
 
+    def manifests(self) -> Sequence[Mapping[str, Any]]:
+        files = self._agent.files
+        return [] if files is None else [state.as_json() for state in files.manifests()]
+
     def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         return explain(self._agent, namespace, name, self.pod(namespace, name))
 

@@ -103,7 +103,8 @@ def explain(agent: Agent, namespace: str, name: str, pod: Pod | None) -> dict[st
 
     `uid`, `pod`, `phase` (a class of `pods.phases`; null before and after its life), `cause` (the first line), `waits`
     (each with `text`, and `since` and `until` as far as they are known), `askedBy`, `phases` (each with `phase`, `at`,
-    `end`, and what the journal has of it), `runs` (the starts and ends of its containers, as in the journal).
+    `end`, and what the journal has of it), `runs` (the starts and ends of its containers, as in the journal),
+    `manifest` (only while its file is broken, see `sources.file.ManifestState`: the pod is of the last good version).
     """
     named = agent.journal.find(f"{namespace}/{name}")
     uid = named[-1] if pod is None and named else "" if pod is None else pod.metadata.uid
@@ -121,7 +122,14 @@ def explain(agent: Agent, namespace: str, name: str, pod: Pod | None) -> dict[st
         "askedBy": list(asked_by(phase)),
         "phases": _phases(agent, [entry.as_json() for entry in entries if entry.kind is Kind.PHASE]),
         "runs": [entry.as_json() for entry in entries if entry.kind is Kind.CONTAINER],
-    }
+    } | _broken_manifest(agent, uid)
+
+
+def _broken_manifest(agent: Agent, uid: str) -> dict[str, Any]:
+    for state in () if agent.files is None else agent.files.manifests():
+        if state.broken and any(pod.metadata.uid == uid for pod in state.pods):
+            return {"manifest": state.as_json()}
+    return {}
 
 
 def _as_json(agent: Agent, cause: Cause) -> dict[str, Any]:

@@ -11,8 +11,9 @@ import click
 from trikubelet.cli.client import AgentClient, agent_gone
 from trikubelet.cli.completion import complete_pods
 from trikubelet.cli.failures import CommandError
-from trikubelet.cli.find_pod import did_you_mean, short_name
-from trikubelet.cli.output import column_widths, format_row, print_json, print_table, print_yaml
+from trikubelet.cli.find_pod import did_you_mean, refuse_broken_manifest, short_name
+from trikubelet.cli.manifest_problems import ask_manifests, problem_lines
+from trikubelet.cli.output import column_widths, echo_wrapped, format_row, print_json, print_table, print_yaml
 from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.clock import SystemClock
 from trikubelet.formats.values import frozen
@@ -132,7 +133,7 @@ def show_pods(
     answer = client.get("/pods")
     items = [item for item in answer["items"] if chosen(item)]
     if names:
-        items = _named(items, names)
+        items = _named(client, items, names)
     if output.is_table:
         if items:
             column = None if output.kind == "custom-columns" else _STATUS_COLUMN
@@ -141,6 +142,10 @@ def show_pods(
         else:
             where = f" in {namespace} namespace" if namespace and not all_namespaces else ""
             click.echo(f"No pods{where}." if not (selector or field_selector) else "No such pods.", err=True)
+        if not names:
+            sys.stdout.flush()
+            for line in problem_lines(ask_manifests(client)):
+                echo_wrapped(line, err=True)
     elif output.kind == "name":
         for item in items:
             click.echo(f"pod/{item['metadata']['name']}")
@@ -194,10 +199,11 @@ def _is_called(item: Mapping[str, Any], names: Iterable[str]) -> bool:
     return not every.isdisjoint(each.removeprefix("pod/") for each in names)
 
 
-def _named(items: list[dict[str, Any]], names: tuple[str, ...]) -> list[dict[str, Any]]:
+def _named(client: AgentClient, items: list[dict[str, Any]], names: tuple[str, ...]) -> list[dict[str, Any]]:
     """Raises CommandError for a name that no pod has."""
     for name in names:
         if not any(_is_called(item, (name,)) for item in items):
+            refuse_broken_manifest(client, name, None)
             known = {short_name(item): item["metadata"]["name"] for item in items}
             raise CommandError(f"the agent has no pod {name}" + did_you_mean(name, known))
     return [item for item in items if _is_called(item, names)]

@@ -10,6 +10,14 @@ import click
 
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.manifest_problems import (
+    MOST_PROBLEMS,
+    ask_manifests,
+    broken_manifest_of,
+    is_file_name,
+    manifest_lines,
+    manifest_named,
+)
 from trikubelet.cli.output import echo_wrapped
 from trikubelet.cli.root_dir import agent_root_dir_option
 
@@ -25,7 +33,7 @@ LINES_SHOWN: Final = 5
 
 
 @click.command(short_help="Explain what a pod is waiting for.")
-@click.argument("name", metavar="POD")
+@click.argument("name", metavar="POD|FILE")
 @click.option("-n", "--namespace", help="The pod's namespace, when its name is not enough.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print the agent's answer as JSON.")
 @agent_root_dir_option
@@ -35,18 +43,45 @@ def why(name: str, namespace: str | None, output: str | None, root_dir: Path) ->
     The first line is the cause, and who asked for the pod's end. Below it: each phase of the pod's life, when it began
     and how long it took, the last runs of each container with their exit codes, and the last lines of their logs. A
     pod can still be asked about for two minutes after it is gone.
+
+    With a manifest FILE, or the name of a pod whose manifest is broken: what is wrong with the file.
     """
     client = AgentClient(root_dir)
-    answer = ask_why(client, name, namespace)
+    answers = _answers(client, name, namespace)
     if output == "json":
         from trikubelet.cli.output import print_json
 
-        print_json(answer)
+        for answer in answers:
+            print_json(answer)
         return
-    for line in why_lines(answer):
-        echo_wrapped(line)
-    for line in _last_lines(client, answer):
-        click.echo(line)
+    for answer in answers:
+        if "problems" in answer:
+            for line in manifest_lines(answer):
+                echo_wrapped(line)
+            continue
+        for line in why_lines(answer):
+            echo_wrapped(line)
+        for line in _last_lines(client, answer):
+            click.echo(line)
+
+
+def _answers(client: AgentClient, name: str, namespace: str | None) -> list[Mapping[str, Any]]:
+    """What there is to say of a name: a manifest with problems, or lives of pods. Raises CommandError."""
+    manifests = ask_manifests(client)
+    if is_file_name(name):
+        manifest = manifest_named(manifests, name)
+        if manifest is None:
+            raise CommandError(f"the agent reads no manifest {name}: `trikubelet validate {name}` checks it")
+        if not manifest["broken"] and not manifest["problems"]:
+            return [client.get(f"/pods/{pod}/why") for pod in manifest["pods"]]
+        return [manifest, *(client.get(f"/pods/{pod}/why") for pod in manifest["pods"] if manifest["broken"])]
+    try:
+        return [ask_why(client, name, namespace)]
+    except CommandError:
+        manifest = broken_manifest_of(manifests, name, namespace)
+        if manifest is None:
+            raise
+        return [manifest]
 
 
 def ask_why(client: AgentClient, name: str, namespace: str | None) -> dict[str, Any]:
@@ -83,6 +118,8 @@ def why_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     yield f"{answer['pod']}: {answer['cause']}"
     for wait in answer["waits"][1:]:
         yield f"  and {wait['text']}"
+    if "manifest" in answer:
+        yield from (f"  {line}" for line in manifest_lines(answer["manifest"], MOST_PROBLEMS))
     if answer["phases"]:
         yield "Phases:"
         yield from _phase_lines(answer["phases"])

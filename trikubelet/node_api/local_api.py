@@ -11,6 +11,9 @@
                                            ?removeFile=1 one of a person's, ?withOthers=1 one that holds more pods
     PUT  /manifests/FILE[?dryRun=1]        check a manifest and put it into the folder: {"file", "pods", "before",
                                            "warnings"}, or {"problems": […]}; ?mustBeNew=1 only where the pod is new
+    GET  /manifests                        the files of manifests: [{"file", "pods", "names", "problems", "broken"}]
+                                           (`sources.file.ManifestState` has the fields)
+    GET  /manifests?watch=1                one JSON line now and after every change: those with problems
     GET  /events                           a list of what happened to all pods and to the node, oldest first
     GET  /events?watch=1                   one JSON line now for each of these, and for each that happens
     GET  /events?uid=UID                   a list of what happened to a pod, oldest first
@@ -94,6 +97,10 @@ class AgentView(SharedView, Protocol):
         """The events kept for a pod, the one seen longest ago first; none for an unknown pod."""
         ...
 
+    def manifests(self) -> Sequence[Mapping[str, Any]]:
+        """The files of manifests as JSON values, with their `problems`."""
+        ...
+
     def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """What the newest pod of this name waits for, as JSON values; None when nothing is known of such a pod."""
         ...
@@ -138,6 +145,7 @@ def local_api(view: AgentView, clock: WallClock, node: Router | None = None) -> 
         Route("GET", "/pods/{namespace}/{name}", api.pod),
         Route("GET", "/pods/{namespace}/{name}/why", api.why),
         *acting_routes(view.acting),
+        Route("GET", "/manifests", api.manifests),
         Route("GET", "/events", api.events),
         Route("GET", "/journal", api.journal),
         Route("GET", "/images", api.images),
@@ -174,6 +182,23 @@ class _LocalApi:
             while True:
                 pods = [to_dict(pod) for pod in self._view.pods()]
                 line = json.dumps({"type": "SNAPSHOT", "pods": pods}, separators=(",", ":")).encode() + b"\n"
+                if line != last:
+                    last = line
+                    await writer.write(line)
+                await changed.receive()
+
+    async def manifests(self, request: Request) -> AnyResponse:
+        if request.flag("watch"):
+            return StreamResponse(self._watch_manifests, content_type=JSON)
+        return json_response([dict(manifest) for manifest in self._view.manifests()])
+
+    async def _watch_manifests(self, writer: Writer) -> None:
+        """A file that gets problems, or is mended, is an event of the node, which wakes this."""
+        last = b""
+        with self._view.subscribe() as changed:
+            while True:
+                broken = [dict(manifest) for manifest in self._view.manifests() if manifest["problems"]]
+                line = json.dumps(broken, separators=(",", ":")).encode() + b"\n"
                 if line != last:
                     last = line
                     await writer.write(line)

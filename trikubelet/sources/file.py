@@ -31,11 +31,12 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 import trio
 
+from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import FILE_SOURCE
 from trikubelet.formats.values import define, frozen
 from trikubelet.linux.inotify import ENTRIES, ITSELF, FileEvent, Inotify, Mask
@@ -48,13 +49,13 @@ from trikubelet.sources.manifests import (
     Signature,
     display_path,
     list_fields,
+    place_of,
     read_manifest,
     unread_manifest,
 )
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.sources.mux import SendPods
 
@@ -86,6 +87,30 @@ class _Seen:
     manifest: Manifest | None
 
 
+@frozen
+class ManifestState:
+    """One file of manifests as it is known now."""
+
+    file: Path
+    pods: tuple[Pod, ...] = ()
+    """Pods of its last good version."""
+    names: tuple[str, ...] = ()
+    """Namespace and name of each pod that it defines now, as far as they can be read."""
+    problems: tuple[ManifestProblem, ...] = ()
+    broken: bool = False
+    """True if the pods are not those that the file defines now."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON values; of a problem `line`, `field` and `message`."""
+        return {
+            "file": display_path(self.file),
+            "pods": [*map(place_of, self.pods)],
+            "names": [*self.names],
+            "problems": [{"line": one.line, "field": one.path, "message": one.message} for one in self.problems],
+            "broken": self.broken,
+        }
+
+
 @define
 class _File:
     """What is known of one file."""
@@ -95,6 +120,7 @@ class _File:
     pods: tuple[ManifestPod, ...] = ()
     """Of the last good version, as `warnings`."""
     warnings: tuple[ManifestProblem, ...] = ()
+    names: tuple[str, ...] = ()
     problems: tuple[ManifestProblem, ...] = ()
     report_at: float = 0.0
     """Trio time from which the problems are told."""
@@ -156,6 +182,17 @@ class FileSource:
     def path_problems(self) -> Mapping[Path, str]:
         """Why a path itself cannot be read now, for those that cannot."""
         return {place.path: place.problem for place in self._places if place.problem is not None}
+
+    def manifests(self) -> Iterator[ManifestState]:
+        """Every file, and every folder that cannot be read."""
+        for place in self._places:
+            if place.problem is not None and not place.watch.missing:  # a folder that is not there is an empty one
+                problem = ManifestProblem(place.path, None, "", f"cannot be read: {place.problem}")
+                yield ManifestState(place.path, problems=(problem,))
+        for path, file in self._files():
+            problems = self._problems.get(path, ())
+            pods = tuple(entry.pod for entry in file.pods)
+            yield ManifestState(path, pods, file.names, problems, broken=bool(file.problems and problems))
 
     def pods_of(self, file: Path) -> tuple[Pod, ...]:
         """Pods of the last good version of a file, whatever stands in it now."""
@@ -233,10 +270,10 @@ class FileSource:
             signature = None if entry.manifest.unread else entry.signature
             if entry.manifest.problems:
                 file = _File(signature) if before is None else attrs.evolve(before, signature=signature)
-                file.problems = entry.manifest.problems
+                file.names, file.problems = entry.manifest.names, entry.manifest.problems
                 file.report_at = now + self._settle_time(entry.signature)
             else:
-                file = _File(signature, entry.manifest.pods, entry.manifest.warnings)
+                file = _File(signature, entry.manifest.pods, entry.manifest.warnings, entry.manifest.names)
                 if file.warnings != (before.warnings if before is not None else ()):
                     _warn_of_fields(entry.path, file.warnings)
             place.files[entry.path] = file

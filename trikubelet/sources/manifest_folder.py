@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 from trikubelet.api import Pod
 from trikubelet.formats.values import frozen
 from trikubelet.linux.durable_files import sync_folder, write_atomically, write_new
-from trikubelet.sources.manifests import display_path, parse_manifest, read_manifest
+from trikubelet.sources.manifests import display_path, parse_manifest, place_of, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -181,7 +181,7 @@ class ManifestFolder:
     def _pods_in(self, file: Path) -> set[str]:
         found = read_manifest(file, self.node_name, may_refer=self.may_refer)
         if found.problems:
-            return set() if self.last_good is None else {_name(pod) for pod in self.last_good(file)}
+            return set() if self.last_good is None else {*map(place_of, self.last_good(file))}
         return {*_names(found)}
 
     def _is_own(self, file: Path) -> bool:
@@ -318,8 +318,4 @@ def _list(files: Iterable[Path]) -> str:
 
 def _names(manifest: Manifest) -> Iterator[str]:
     for entry in manifest.pods:
-        yield _name(entry.pod)
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+        yield place_of(entry.pod)

@@ -103,6 +103,8 @@ class Manifest:
     problems: tuple[ManifestProblem, ...] = ()
     warnings: tuple[ManifestProblem, ...] = ()
     """Fields that Kubernetes does not have, and values that hardly mean what they say."""
+    names: tuple[str, ...] = ()
+    """Namespace and name of each pod that the file defines, also of one with problems, as far as they can be read."""
     unread: bool = False
     """The content was not seen (no permission, no descriptor left, ...): the same version may be fine next time."""
 
@@ -131,6 +133,11 @@ def display_path(path: Path) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def place_of(pod: Pod) -> str:
+    """Namespace and name, with a slash between."""
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def list_fields(fields: Sequence[str]) -> str:
@@ -213,7 +220,7 @@ def parse_manifest(raw: bytes, file: Path, node_name: str, *, may_refer: bool = 
     if not documents and not parser.problems:
         parser.add(ManifestProblem(file, None, "", "the file holds no pod"))
     pods = () if parser.problems else tuple(parser.pods)
-    return Manifest(pods, tuple(parser.all_problems()), tuple(parser.warnings))
+    return Manifest(pods, tuple(parser.all_problems()), tuple(parser.warnings), tuple(parser.names))
 
 
 class _Parser:
@@ -229,6 +236,7 @@ class _Parser:
         self.unreadable: set[int] = set()
         """Lines with a value that is no YAML: what is missing there is told already."""
         self.pods: list[ManifestPod] = []
+        self.names: list[str] = []
         self.problems: list[ManifestProblem] = []
         self.warnings: list[ManifestProblem] = []
 
@@ -276,6 +284,7 @@ class _Parser:
         pod = found.pod
         if pod is None or any(problem.path == "metadata.name" for problem in found.problems):
             return
+        self.names.append(place_of(pod))
         line = document.line_of(prefix) if prefix else document.line
         if pod.full_name in self._names:
             message = f"the pod {pod.full_name} is defined in line {self._names[pod.full_name]} already"

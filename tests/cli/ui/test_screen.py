@@ -173,3 +173,37 @@ def test_texts_of_others() -> None:
     assert narrow("é\x07") == "??"
     assert len(plain("x" * 10**6)) < 10**4
     assert [fitted("abc", width) for width in (0, 1, 2, 3, 5)] == ["", "~", "a~", "abc", "abc  "]
+
+
+BROKEN: dict[str, Any] = {
+    "file": "/m/web.yaml",
+    "pods": ["default/web-node"],
+    "names": [],
+    "problems": [{"line": line, "field": "spec", "message": "expected an object,\x1b[2J got 5"} for line in range(9)],
+    "broken": True,
+}
+
+
+def test_manifests_with_problems_are_the_last_block() -> None:
+    made = live(*START)
+    made.take_manifests([BROKEN])
+    rows = shown(made, 18.5)
+    assert len(rows) == 24
+    assert rows[-7:] == [
+        "-- manifests -------------------------------------------------------------------",
+        "manifest /m/web.yaml has 9 problems; of its last good version default/web-node ~",
+        "  line 0: spec: expected an object,?[2J got 5",
+        "  line 1: spec: expected an object,?[2J got 5",
+        "  line 2: spec: expected an object,?[2J got 5",
+        "  line 3: spec: expected an object,?[2J got 5",
+        KEYS,
+    ]
+    made.take_manifests([])
+    assert "-- manifests" not in "".join(shown(made, 18.5))
+
+
+@given(st.integers(1, 200), st.integers(1, 60))
+def test_manifests_with_problems_leave_the_screen_its_size(columns: int, lines: int) -> None:
+    made = live(*START)
+    made.take_manifests([BROKEN] * 20)
+    assert len(shown(made, 18.5, columns, lines)) == lines

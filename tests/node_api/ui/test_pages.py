@@ -72,6 +72,7 @@ async def test_the_address_of_the_page_ends_with_a_slash() -> None:
     ("path", "asked"),
     [
         ("api/journal", "/journal?watch=1"),
+        ("api/manifests", "/manifests?watch=1"),
         ("api/pods/default/web", "/pods/default/web"),
         ("api/pods/default/web/why", "/pods/default/web/why"),
         ("api/tasks/uid-1", "/debug/tasks?pod=uid-1&format=json"),

@@ -2,12 +2,14 @@
 
 journal     followed; when the agent goes, asked again until it is back
 pods        the objects of those to which something happened, asked for once for all that happens in a moment
+manifests   followed: those that have problems
 usage       asked for every few seconds, since nobody tells it
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -65,6 +67,7 @@ class Feed:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow)
             nursery.start_soon(self._read_pods)
+            nursery.start_soon(self._follow_manifests)
             nursery.start_soon(self._measure)
 
     async def _follow(self) -> None:
@@ -113,6 +116,25 @@ class Feed:
                 await trio.sleep(_AGAIN.longest)
             except (KeyError, TypeError, ValueError) as error:
                 self._fails(f"the agent speaks another version of pods: {error!r}")
+
+    async def _follow_manifests(self) -> None:
+        """An agent that is gone is told by its journal."""
+        failures = 0
+        while True:
+            with suppress(CommandError):
+                async with asked(self._socket, "/manifests", {"watch": True}) as body:
+                    while True:
+                        self._take_manifests(await body.line())
+                        failures = 0
+            failures += 1
+            await trio.sleep(_AGAIN.delay(failures))
+
+    def _take_manifests(self, line: bytes) -> None:
+        try:
+            self._model.take_manifests(json.loads(line))
+            self._changed()
+        except (KeyError, TypeError, ValueError) as error:
+            self._fails(f"the agent speaks another version of manifests: {error!r}")
 
     async def _measure(self) -> None:
         while True:

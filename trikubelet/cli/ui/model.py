@@ -9,6 +9,7 @@ import attrs
 
 from trikubelet.api import Pod, pod_from_dict
 from trikubelet.api.timestamps import parse_time
+from trikubelet.cli.manifest_problems import problem_lines
 from trikubelet.cli.pod_columns import PodRow, human_duration, pod_row
 from trikubelet.cli.ui.timeline import Stage, Timeline
 from trikubelet.cli.usage_rows import Usage, pod_lines
@@ -64,6 +65,8 @@ class Model:
     """By UID."""
     unread: set[str] = attrs.field(factory=set)
     """UIDs of pods whose objects are to be asked for."""
+    manifests: list[str] = attrs.field(factory=list)
+    """Lines about the files of manifests that have problems."""
     node: str = ""
     trouble: str = "not yet connected"
     """Why nothing new is known; "" when all is well."""
@@ -98,6 +101,10 @@ class Model:
             if (view := self.pods.get(uid)) is not None:
                 view.pod = found.get(uid)
                 self.node = (view.pod and view.pod.spec.node_name) or self.node
+
+    def take_manifests(self, manifests: Iterable[Mapping[str, Any]]) -> None:
+        """The files that have problems. Raises as `take`."""
+        self.manifests = [*problem_lines(manifests)]
 
     def take_usage(self, summary: Mapping[str, Any]) -> None:
         """What `/stats/summary` says. Raises as `take`."""

@@ -58,7 +58,8 @@ Timelines run to the right, where now is. Their signs:
   ~  clean up      nothing runs any more; volumes and cgroups go
 
 Below the pods: the chosen one's whole life, its containers with what their probes
-say, and its newest events. CPU is in thousandths of a core, MEM the working set.
+say, and its newest events; then manifests that have problems. CPU is in thousandths
+of a core, MEM the working set.
 """
 _LEAST_TIMELINE: Final = 12
 _LEAST_NAME: Final = 12
@@ -69,6 +70,9 @@ _COLUMNS: Final = (("READY", 5), ("RST", 3), ("AGE", 5), ("CPU", 5), ("MEM", 6))
 """With their widths; on a narrow terminal the last ones are left out."""
 _DETAIL: Final = 9
 """Lines for the chosen pod, where there are at least twice as many."""
+_SHARE_OF_MANIFESTS: Final = 4
+"""One line of so many may tell of broken manifests."""
+_LEAST_OF_MANIFESTS: Final = 3
 _STYLES: Final = {
     Stage.ENDING: "ending",
     Stage.DOWN: "down",
@@ -117,7 +121,8 @@ def picture(model: Model, look: Look, columns: int, lines: int, now: datetime) -
     """Exactly so many lines. Moves `look` on when its pod is gone or elsewhere."""
     views = model.shown(now)
     detail = _DETAIL if lines >= 2 * _DETAIL else 0
-    room = max(0, lines - 3 - detail)
+    manifests = _manifests(model, columns, lines // _SHARE_OF_MANIFESTS)
+    room = max(0, lines - 3 - detail - len(manifests))
     uids = [view.uid for view in views]
     look.scroll(uids, max(1, room))
     table = Table(columns, [_name_in_table(view) for view in views])
@@ -131,9 +136,18 @@ def picture(model: Model, look: Look, columns: int, lines: int, now: datetime) -
     if detail:
         about = [] if chosen is None else list(_about(chosen, SPANS[look.span], columns, now))[:detail]
         drawn += [*about, *([("", "")] for _ in range(detail - len(about)))]
+    drawn += manifests
     keys = KEYS if len(KEYS) <= columns else _FEW_KEYS
     footer = plain(look.message) if look.message else fitted(keys, columns)
     return [*drawn, [("message" if look.message else "footer", footer)]][-lines:]
+
+
+def _manifests(model: Model, columns: int, most: int) -> list[Line]:
+    """The manifests that have problems, in so many lines at most."""
+    if not model.manifests or most < _LEAST_OF_MANIFESTS:
+        return []
+    told = [fitted(narrow(line), columns) for line in model.manifests[: most - 1]]
+    return [[("rule", "-- manifests "[:columns].ljust(columns, "-"))], *([("", line)] for line in told)]
 
 
 def _name_in_table(view: PodView) -> str:

@@ -3,6 +3,7 @@
     GET  PLACE/                           the page
     GET  PLACE/FILE                       its scripts, its style, its icon
     GET  PLACE/api/journal                `/journal?watch=1` as server-sent events
+    GET  PLACE/api/manifests              `/manifests?watch=1` as server-sent events
     GET  PLACE/api/pods/NS/NAME           the pod with its status
     GET  PLACE/api/pods/NS/NAME/why       what it waits for
     GET  PLACE/api/tasks/UID              the tree of scopes of its life
@@ -73,6 +74,7 @@ def ui_pages(api: Handler, place: str) -> Handler:
             Route("GET", f"/{place}", pages.index),
             Route("GET", f"/{place}/{{file}}", pages.file),
             Route("GET", f"/{place}/api/journal", pages.journal),
+            Route("GET", f"/{place}/api/manifests", pages.manifests),
             Route("GET", f"/{place}/api/pods/{{namespace}}/{{name}}", pages.pod),
             Route("GET", f"/{place}/api/pods/{{namespace}}/{{name}}/why", pages.why),
             Route("GET", f"/{place}/api/tasks/{{uid}}", pages.tasks),
@@ -120,7 +122,14 @@ class _Pages:
         return _file(name)
 
     async def journal(self, _: Request) -> AnyResponse:
-        lines = await self._ask("journal", query={"watch": "1"})
+        return await self._follow("journal")
+
+    async def manifests(self, _: Request) -> AnyResponse:
+        return await self._follow("manifests")
+
+    async def _follow(self, what: str) -> AnyResponse:
+        """The lines of a watch as server-sent events."""
+        lines = await self._ask(what, query={"watch": "1"})
         if not isinstance(lines, StreamResponse):
             return lines
 

@@ -74,6 +74,7 @@ function drawMark({ at, failed, text }) {
 // --- The stream ----------------------------------------------------------------------------------------------------
 
 let stream = null;
+let manifests = null;
 
 function connect() {
   if (document.hidden) return;
@@ -86,6 +87,9 @@ function connect() {
     // A browser goes on by itself after a break, but not after an answer that is an error.
     if (stream.readyState === EventSource.CLOSED) setTimeout(connect, RECONNECT);
   };
+  manifests?.close();
+  manifests = new EventSource("api/manifests");
+  manifests.onmessage = ({ data }) => tellManifests(JSON.parse(data));
 }
 
 // A page that nobody sees asks for nothing: it costs the agent no work, and other tabs none of the few connections that a
@@ -93,6 +97,7 @@ function connect() {
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
     stream?.close();
+    manifests?.close();
     details.rest();
   } else {
     connect();
@@ -103,6 +108,21 @@ document.addEventListener("visibilitychange", () => {
 function tellConnection(state, text) {
   byId("connection").className = state;
   byId("connection").textContent = text;
+}
+
+/** The files that the agent cannot take as they are, below the pods. */
+function tellManifests(files) {
+  const block = byId("manifests");
+  block.hidden = files.length === 0;
+  block.replaceChildren(element("h2", {}, "Manifests with problems"), ...files.map(drawManifest));
+}
+
+function drawManifest({ file, pods, problems, broken }) {
+  const runs = broken && pods.length ? element("p", {}, `Of its last good version ${pods.join(", ")} runs on.`) : null;
+  const lines = problems.map(({ line, field, message }) =>
+    element("li", {}, [line === null ? "" : `line ${line}`, field, message].filter(Boolean).join(": ")),
+  );
+  return element("article", {}, element("h3", {}, file), runs, element("ul", {}, ...lines));
 }
 
 function receive(message) {

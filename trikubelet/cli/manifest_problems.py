@@ -1,0 +1,81 @@
+"""What is wrong with the agent's manifests, for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from trikubelet.cli.failures import CommandError
+from trikubelet.cli.ui.text import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from trikubelet.cli.client import AgentClient
+
+MOST_FILES: Final = 10
+MOST_PROBLEMS: Final = 5
+"""Problems of each file that are shown beside other files."""
+_ENDINGS: Final = (".yaml", ".yml", ".json")
+
+
+def ask_manifests(client: AgentClient) -> list[dict[str, Any]]:
+    """The agent's files of manifests; none of an agent that does not tell."""
+    try:
+        answer: list[dict[str, Any]] = client.get("/manifests")
+    except CommandError:
+        return []
+    return answer
+
+
+def problem_lines(manifests: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The files that have problems, as a block below something else."""
+    broken = [manifest for manifest in manifests if manifest["problems"]]
+    for manifest in broken[:MOST_FILES]:
+        yield from manifest_lines(manifest, MOST_PROBLEMS)
+    if (more := len(broken) - MOST_FILES) > 0:
+        yield f"and {more} more manifests with problems"
+
+
+def manifest_lines(manifest: Mapping[str, Any], most: int | None = None) -> Iterator[str]:
+    """A file with its problems, at most so many of them."""
+    problems = manifest["problems"]
+    count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
+    yield f"manifest {plain(manifest['file'])} has {count}" + _what_runs(manifest)
+    for problem in problems[:most]:
+        line = "" if problem["line"] is None else f"line {problem['line']}"
+        yield "  " + ": ".join(plain(part) for part in (line, problem["field"], problem["message"]) if part)
+    if most is not None and len(problems) > most:
+        yield f"  and {len(problems) - most} more: trikubelet why {plain(manifest['file'])}"
+
+
+def _what_runs(manifest: Mapping[str, Any]) -> str:
+    pods = ", ".join(map(plain, manifest["pods"]))
+    return f"; of its last good version {pods} runs on" if manifest["broken"] and pods else ""
+
+
+def is_file_name(text: str) -> bool:
+    """True if a person means a file, and no pod."""
+    return text.startswith(("/", "./", "../")) or text.endswith(_ENDINGS)
+
+
+def manifest_named(manifests: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any] | None:
+    """The file of this name: with its path, or the name alone, or that without its ending."""
+    path = str(Path.cwd() / name)
+    by_path = [manifest for manifest in manifests if manifest["file"] == path]
+    by_name = [manifest for manifest in manifests if name in (Path(manifest["file"]).name, Path(manifest["file"]).stem)]
+    return next(iter(by_path or by_name), None)
+
+
+def broken_manifest_of(
+    manifests: Iterable[Mapping[str, Any]], name: str, namespace: str | None
+) -> Mapping[str, Any] | None:
+    """The file with problems that a pod of this name would come from, or that is called so."""
+    broken = [manifest for manifest in manifests if manifest["problems"]]
+    where, _, short = name.rpartition("/")
+    for manifest in broken:
+        for place in manifest["names"]:
+            space, _, whole = place.partition("/")
+            if (namespace or where or space) == space and (whole == short or whole.startswith(f"{short}-")):
+                return manifest
+    return manifest_named(broken, name)
