@@ -34,6 +34,7 @@ def node(agent: StandInAgent) -> StandInAgent:
     fresh = manifest("fresh.yaml", [], names=["default/new-node"], problems=7)
     well = manifest("db.json", ["default/db-node"], problems=0)
     agent.will_answer("GET /manifests", [edited, fresh, well])
+    agent.will_answer("GET /manifests?problems=true", [edited, fresh])
     for pod in ("web", "db"):
         life = {"pod": f"default/{pod}-node", "cause": "nothing", "waits": [], "phases": [], "runs": []}
         more = {"manifest": edited} if pod == "web" else {}

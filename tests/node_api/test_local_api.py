@@ -110,6 +110,9 @@ class FakeAgent:
     def manifests(self) -> Sequence[Mapping[str, Any]]:
         return self.files
 
+    def manifests_with_problems(self) -> Sequence[Mapping[str, Any]]:
+        return [file for file in self.files if file["problems"]]
+
     def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         pod = self.pod(namespace, name)
         return None if pod is None else {"uid": pod.metadata.uid}
@@ -458,6 +461,7 @@ async def test_the_socket_has_the_nodes_routes_beside_its_own() -> None:
 async def test_manifests_are_listed_and_a_watch_tells_of_those_with_problems(autojump_clock: trio.abc.Clock) -> None:
     agent = FakeAgent(files=[{"file": "/m/a", "problems": []}, {"file": "/m/b", "problems": ["one"]}])
     assert await ask(agent, "/manifests") == agent.files
+    assert await ask(agent, "/manifests", problems="1") == agent.files[1:]
     async with trio.open_nursery() as nursery:
         client = await open_stream(agent, nursery, "/manifests?watch=1")
         assert '[{"file":"/m/b","problems":["one"]}]' in await client.read()

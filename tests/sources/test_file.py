@@ -576,6 +576,8 @@ async def test_what_is_known_of_each_file_is_told(tmp_path: Path) -> None:
             ("b.yaml", [], ["default/b-node"], 1, True),
             ("c.yaml", ["default/a-node"], ["default/a-node"], 1, False),
         ]
+        broken = [state.file.name for state in watched.source.manifests_with_problems()]
+        assert sorted(broken) == ["b.yaml", "c.yaml"]
         put(tmp_path / "a.yaml", "kind: [", age=60)
         await watched.until_told(3)
         assert told()[0] == ("a.yaml", ["default/a-node"], [], 1, True)

@@ -151,6 +151,10 @@ class LocalView:
         files = self._agent.files
         return [] if files is None else [state.as_json() for state in files.manifests()]
 
+    def manifests_with_problems(self) -> Sequence[Mapping[str, Any]]:
+        files = self._agent.files
+        return [] if files is None else [state.as_json() for state in files.manifests_with_problems()]
+
     def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         return explain(self._agent, namespace, name, self.pod(namespace, name))
 

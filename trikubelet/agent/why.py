@@ -126,7 +126,7 @@ def explain(agent: Agent, namespace: str, name: str, pod: Pod | None) -> dict[st
 
 
 def _broken_manifest(agent: Agent, uid: str) -> dict[str, Any]:
-    for state in () if agent.files is None else agent.files.manifests():
+    for state in () if agent.files is None else agent.files.manifests_with_problems():
         if state.broken and any(pod.metadata.uid == uid for pod in state.pods):
             return {"manifest": state.as_json()}
     return {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from trikubelet.cli.failures import CommandError
-from trikubelet.cli.manifest_problems import MOST_PROBLEMS, ask_manifests, broken_manifest_of, manifest_lines
+from trikubelet.cli.manifest_problems import MOST_PROBLEMS, broken_manifest_of, manifest_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +42,7 @@ def pod_among(items: list[Item], name: str, namespace: str | None) -> Pod:
 
 def refuse_broken_manifest(client: AgentClient, name: str, namespace: str | None) -> None:
     """Raise CommandError if a manifest with problems is why there is no pod of this name."""
-    manifest = broken_manifest_of(ask_manifests(client), name, namespace)
+    manifest = broken_manifest_of(client, name, namespace)
     if manifest is not None:
         raise CommandError(f"the agent has no pod {name}: " + "\n".join(manifest_lines(manifest, MOST_PROBLEMS)))
 

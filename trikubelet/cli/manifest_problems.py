@@ -9,7 +9,7 @@ from trikubelet.cli.failures import CommandError
 from trikubelet.cli.ui.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from trikubelet.cli.client import AgentClient
 
@@ -19,18 +19,17 @@ MOST_PROBLEMS: Final = 5
 _ENDINGS: Final = (".yaml", ".yml", ".json")
 
 
-def ask_manifests(client: AgentClient) -> list[dict[str, Any]]:
-    """The agent's files of manifests; none of an agent that does not tell."""
+def broken_manifests(client: AgentClient) -> list[dict[str, Any]]:
+    """The agent's files of manifests that have problems; none of an agent that does not tell."""
     try:
-        answer: list[dict[str, Any]] = client.get("/manifests")
+        answer: list[dict[str, Any]] = client.get("/manifests", {"problems": True})
     except CommandError:
         return []
     return answer
 
 
-def problem_lines(manifests: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The files that have problems, as a block below something else."""
-    broken = [manifest for manifest in manifests if manifest["problems"]]
+def problem_lines(broken: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Files that have problems, as a block below something else."""
     for manifest in broken[:MOST_FILES]:
         yield from manifest_lines(manifest, MOST_PROBLEMS)
     if (more := len(broken) - MOST_FILES) > 0:
@@ -67,11 +66,9 @@ def manifest_named(manifests: Sequence[Mapping[str, Any]], name: str) -> Mapping
     return next(iter(by_path or by_name), None)
 
 
-def broken_manifest_of(
-    manifests: Iterable[Mapping[str, Any]], name: str, namespace: str | None
-) -> Mapping[str, Any] | None:
+def broken_manifest_of(client: AgentClient, name: str, namespace: str | None) -> Mapping[str, Any] | None:
     """The file with problems that a pod of this name would come from, or that is called so."""
-    broken = [manifest for manifest in manifests if manifest["problems"]]
+    broken = broken_manifests(client)
     where, _, short = name.rpartition("/")
     for manifest in broken:
         for place in manifest["names"]:

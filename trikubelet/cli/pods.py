@@ -12,7 +12,7 @@ from trikubelet.cli.client import AgentClient, agent_gone
 from trikubelet.cli.completion import complete_pods
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.find_pod import did_you_mean, refuse_broken_manifest, short_name
-from trikubelet.cli.manifest_problems import ask_manifests, problem_lines
+from trikubelet.cli.manifest_problems import broken_manifests, problem_lines
 from trikubelet.cli.output import column_widths, echo_wrapped, format_row, print_json, print_table, print_yaml
 from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.clock import SystemClock
@@ -144,7 +144,7 @@ def show_pods(
             click.echo(f"No pods{where}." if not (selector or field_selector) else "No such pods.", err=True)
         if not names:
             sys.stdout.flush()
-            for line in problem_lines(ask_manifests(client)):
+            for line in problem_lines(broken_manifests(client)):
                 echo_wrapped(line, err=True)
     elif output.kind == "name":
         for item in items:

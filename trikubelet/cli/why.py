@@ -12,7 +12,6 @@ from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.manifest_problems import (
     MOST_PROBLEMS,
-    ask_manifests,
     broken_manifest_of,
     is_file_name,
     manifest_lines,
@@ -67,9 +66,8 @@ def why(name: str, namespace: str | None, output: str | None, root_dir: Path) ->
 
 def _answers(client: AgentClient, name: str, namespace: str | None) -> list[Mapping[str, Any]]:
     """What there is to say of a name: a manifest with problems, or lives of pods. Raises CommandError."""
-    manifests = ask_manifests(client)
     if is_file_name(name):
-        manifest = manifest_named(manifests, name)
+        manifest = manifest_named(client.get("/manifests"), name)
         if manifest is None:
             raise CommandError(f"the agent reads no manifest {name}: `trikubelet validate {name}` checks it")
         if not manifest["broken"] and not manifest["problems"]:
@@ -78,7 +76,7 @@ def _answers(client: AgentClient, name: str, namespace: str | None) -> list[Mapp
     try:
         return [ask_why(client, name, namespace)]
     except CommandError:
-        manifest = broken_manifest_of(manifests, name, namespace)
+        manifest = broken_manifest_of(client, name, namespace)
         if manifest is None:
             raise
         return [manifest]

@@ -11,8 +11,8 @@
                                            ?removeFile=1 one of a person's, ?withOthers=1 one that holds more pods
     PUT  /manifests/FILE[?dryRun=1]        check a manifest and put it into the folder: {"file", "pods", "before",
                                            "warnings"}, or {"problems": […]}; ?mustBeNew=1 only where the pod is new
-    GET  /manifests                        the files of manifests: [{"file", "pods", "names", "problems", "broken"}]
-                                           (`sources.file.ManifestState` has the fields)
+    GET  /manifests[?problems=1]           the files of manifests, or those with problems: [{"file", "pods", "names",
+                                           "problems", "broken"}] (`sources.file.ManifestState` has the fields)
     GET  /manifests?watch=1                one JSON line now and after every change: those with problems
     GET  /events                           a list of what happened to all pods and to the node, oldest first
     GET  /events?watch=1                   one JSON line now for each of these, and for each that happens
@@ -99,6 +99,10 @@ class AgentView(SharedView, Protocol):
 
     def manifests(self) -> Sequence[Mapping[str, Any]]:
         """The files of manifests as JSON values, with their `problems`."""
+        ...
+
+    def manifests_with_problems(self) -> Sequence[Mapping[str, Any]]:
+        """Those of them that have problems; quick with thousands of files."""
         ...
 
     def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
@@ -190,14 +194,16 @@ class _LocalApi:
     async def manifests(self, request: Request) -> AnyResponse:
         if request.flag("watch"):
             return StreamResponse(self._watch_manifests, content_type=JSON)
-        return json_response([dict(manifest) for manifest in self._view.manifests()])
+        view = self._view
+        found = view.manifests_with_problems() if request.flag("problems") else view.manifests()
+        return json_response([dict(manifest) for manifest in found])
 
     async def _watch_manifests(self, writer: Writer) -> None:
         """A file that gets problems, or is mended, is an event of the node, which wakes this."""
         last = b""
         with self._view.subscribe() as changed:
             while True:
-                broken = [dict(manifest) for manifest in self._view.manifests() if manifest["problems"]]
+                broken = [dict(manifest) for manifest in self._view.manifests_with_problems()]
                 line = json.dumps(broken, separators=(",", ":")).encode() + b"\n"
                 if line != last:
                     last = line

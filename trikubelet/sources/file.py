@@ -185,14 +185,28 @@ class FileSource:
 
     def manifests(self) -> Iterator[ManifestState]:
         """Every file, and every folder that cannot be read."""
+        yield from self._unreadable_places()
+        for path, file in self._files():
+            yield self._state(path, file)
+
+    def manifests_with_problems(self) -> Iterator[ManifestState]:
+        """Those of `manifests` that have problems."""
+        yield from self._unreadable_places()
+        for path in self._problems:
+            for place in self._places:
+                if path in place.files:
+                    yield self._state(path, place.files[path])
+
+    def _unreadable_places(self) -> Iterator[ManifestState]:
         for place in self._places:
             if place.problem is not None and not place.watch.missing:  # a folder that is not there is an empty one
                 problem = ManifestProblem(place.path, None, "", f"cannot be read: {place.problem}")
                 yield ManifestState(place.path, problems=(problem,))
-        for path, file in self._files():
-            problems = self._problems.get(path, ())
-            pods = tuple(entry.pod for entry in file.pods)
-            yield ManifestState(path, pods, file.names, problems, broken=bool(file.problems and problems))
+
+    def _state(self, path: Path, file: _File) -> ManifestState:
+        problems = self._problems.get(path, ())
+        pods = tuple(entry.pod for entry in file.pods)
+        return ManifestState(path, pods, file.names, problems, broken=bool(file.problems and problems))
 
     def pods_of(self, file: Path) -> tuple[Pod, ...]:
         """Pods of the last good version of a file, whatever stands in it now."""

@@ -16,7 +16,7 @@ from trikubelet.cli.usage_rows import Usage, pod_lines
 from trikubelet.formats.values import define
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 GONE_SHOWN: Final = timedelta(seconds=20)
 """How long a pod stays on the screen that is there no more."""
@@ -102,7 +102,7 @@ class Model:
                 view.pod = found.get(uid)
                 self.node = (view.pod and view.pod.spec.node_name) or self.node
 
-    def take_manifests(self, manifests: Iterable[Mapping[str, Any]]) -> None:
+    def take_manifests(self, manifests: Sequence[Mapping[str, Any]]) -> None:
         """The files that have problems. Raises as `take`."""
         self.manifests = [*problem_lines(manifests)]
 
