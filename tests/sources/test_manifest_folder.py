@@ -148,6 +148,14 @@ def test_a_persons_broken_file_still_holds_the_pods_that_run_of_it(folder: Manif
     assert (tmp_path / "removed/site.yaml").read_bytes() == b"kind: ["
 
 
+def test_a_persons_file_that_was_never_well_holds_the_pods_that_it_defines(
+    folder: ManifestFolder, tmp_path: Path
+) -> None:
+    written(tmp_path / "mine/site.yaml", manifest("web").replace(b"image", b"imge"))
+    with pytest.raises(ManifestFolderError, match=r"mine/site\.yaml, a file of yours"):
+        folder.apply(manifest("web"), "web.yaml")
+
+
 def test_a_persons_file_is_moved_when_told_to_and_never_over_another(folder: ManifestFolder, tmp_path: Path) -> None:
     for number in range(3):
         mine = written(tmp_path / "mine/web.yaml", manifest("web", image=f"x:{number}"))

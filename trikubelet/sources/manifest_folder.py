@@ -179,10 +179,11 @@ class ManifestFolder:
         return {file: self._pods_in(file) for file in files}
 
     def _pods_in(self, file: Path) -> set[str]:
+        """The pods that a file defines, and of a broken one those of its last good version too."""
         found = read_manifest(file, self.node_name, may_refer=self.may_refer)
-        if found.problems:
-            return set() if self.last_good is None else {*map(place_of, self.last_good(file))}
-        return {*_names(found)}
+        if not found.problems or self.last_good is None:
+            return {*found.names}
+        return {*found.names, *map(place_of, self.last_good(file))}
 
     def _is_own(self, file: Path) -> bool:
         """True if the command line wrote the file, and in a cluster if nobody edited it since."""
