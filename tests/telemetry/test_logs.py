@@ -88,7 +88,7 @@ def test_what_no_utf8_can_say_is_written_to_either_stream(capsys: pytest.Capture
     log.info("another")
     logs.flush()
     out = capsys.readouterr().out
-    assert "path=/\\udcff.sock" in out
+    assert "path='/\\udcff.sock'" in out
     assert "another" in out
 
 

@@ -16,6 +16,7 @@ import trio
 
 from trikubelet import __version__
 from trikubelet.agent.pod_lines import PodLines, name_for_people
+from trikubelet.formats.terminal_text import cut, plain, width
 from trikubelet.pods.phases import Terminating, TerminationRequested
 from trikubelet.telemetry.logs import configure_logging
 
@@ -64,14 +65,14 @@ class Terminal:
             if line not in self._said:
                 self._said.add(line)
                 # It ends with what to do, which must not be cut off.
-                width = shutil.get_terminal_size().columns - 1
-                for part in textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False):
+                columns = shutil.get_terminal_size().columns - 1
+                for part in textwrap.wrap(line, columns, subsequent_indent="  ", break_on_hyphens=False):
                     self.say(part)
 
     def _cut(self, line: str) -> str:
-        width = shutil.get_terminal_size().columns
-        shown = "".join(character if character.isprintable() else "?" for character in line)
-        return shown if len(shown) < width else f"{shown[: width - 2]}…"
+        columns = shutil.get_terminal_size().columns
+        shown = plain(line)
+        return shown if width(shown) < columns else f"{cut(shown, columns - 2)}…"
 
     def _write(self, text: str) -> None:
         try:

@@ -12,6 +12,7 @@ import click
 
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.output import echo
 from trikubelet.cli.root_dir import agent_root_dir_option
 
 if TYPE_CHECKING:
@@ -53,27 +54,23 @@ def apply_one(client: AgentClient, name: str, raw: bytes, *, dry_run: bool, must
     answer: dict[str, Any] = client.put(f"/manifests/{name}", raw, {"dryRun": dry_run, "mustBeNew": must_be_new})
     if "problems" in answer:
         for problem in answer["problems"]:
-            click.echo(problem, err=True)
+            echo(problem, err=True)
         return False
     for warning in answer["warnings"]:
-        click.echo(f"{warning} (warning)", err=True)
+        echo(f"{warning} (warning)", err=True)
     before, after = answer["before"], raw.decode(errors="replace")
     word = "created" if before is None else "unchanged" if before == after else "configured"
     if word == "configured":
         for line in diff(before, after, answer["file"]):
-            click.echo(line)
+            echo(line, fg={"+": "green", "-": "red"}.get(line[:1]))
     for pod in answer["pods"]:
-        click.echo(f"pod/{pod} {word}" + (" (dry run)" if dry_run else ""))
+        echo(f"pod/{pod} {word}" + (" (dry run)" if dry_run else ""))
     return True
 
 
 def diff(before: str, after: str, file: str) -> Iterator[str]:
     """What changes in a manifest, as lines of a unified diff."""
-    for line in difflib.unified_diff(before.splitlines(), after.splitlines(), file, f"{file} (new)", lineterm=""):
-        if sys.stdout.isatty() and line[:1] in "+-":
-            yield click.style(line, fg="green" if line.startswith("+") else "red")
-        else:
-            yield line
+    yield from difflib.unified_diff(before.splitlines(), after.splitlines(), file, f"{file} (new)", lineterm="")
 
 
 def read_inputs(inputs: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:

@@ -12,6 +12,7 @@ from trikubelet.cli.completion import complete_pods
 from trikubelet.cli.exec import NO_TERMINAL, container_target, exit_code, run_session
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.find_pod import find_pod
+from trikubelet.cli.output import echo
 from trikubelet.cli.pod_containers import chosen_container, refuse_ended_pod
 from trikubelet.cli.root_dir import agent_root_dir_option
 
@@ -64,16 +65,16 @@ def attach(
     if isinstance(outcome, Failed):
         raise CommandError(outcome.message)
     if raw and not quiet:
-        click.echo(_how_to_return(found, chosen), err=True)
+        echo(_how_to_return(found, chosen), err=True)
     return exit_code(outcome)
 
 
 def _warn(container: Container, *, tty: bool, stdin: bool, raw: bool) -> None:
     if tty and not container.tty:
-        click.echo(f"error: Unable to use a TTY - container {container.name} did not allocate one", err=True)
+        echo(f"error: Unable to use a TTY - container {container.name} did not allocate one", err=True)
     elif container.tty and stdin and not raw:
-        click.echo(NO_TERMINAL, err=True)
-    click.echo("If you don't see a command prompt, try pressing enter.", err=True)
+        echo(NO_TERMINAL, err=True)
+    echo("If you don't see a command prompt, try pressing enter.", err=True)
 
 
 def _how_to_return(pod: Pod, container: Container) -> str:

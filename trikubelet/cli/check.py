@@ -9,6 +9,7 @@ import click
 
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.network_flags import network_flags, pod_cidr_flag
+from trikubelet.cli.output import echo
 from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.embedded.network.choice import NetworkOptions
 
@@ -53,7 +54,7 @@ def check(
 
     agent = running_agent(root_dir)
     if agent is not None and config_file is None:
-        click.echo(f"The agent with pid {agent.pid} and root folder {root_dir} is checked.", err=True)
+        echo(f"The agent with pid {agent.pid} and root folder {root_dir} is checked.", err=True)
         endpoint = runtime_endpoint or agent.configuration.container_runtime_endpoint
         results = check_node(
             root_dir, endpoint, agent.configuration, agent.network, configured=agent.configured, pid=agent.pid
@@ -115,13 +116,13 @@ def show_results(results: Sequence[CheckResult], *, also_ok: bool = True) -> int
     for result in results:
         if result.level is Level.OK and not also_ok:
             continue
-        word = click.style(f"{result.level.value:<5}", fg=colours[result.level])
-        click.echo(f"{word} {result.subject}: {result.finding}")
+        echo(f"{result.level.value:<5}", nl=False, fg=colours[result.level])
+        echo(f" {result.subject}: {result.finding}")
         if result.fix:
-            click.echo(f"      → {result.fix}")
+            echo(f"      → {result.fix}")
     failed = sum(1 for result in results if result.level is Level.FAIL)
     warned = sum(1 for result in results if result.level is Level.WARN)
-    click.echo(f"{len(results) - failed - warned} ok, {warned} to look at, {failed} missing")
+    echo(f"{len(results) - failed - warned} ok, {warned} to look at, {failed} missing")
     return 1 if failed else 0
 
 

@@ -14,6 +14,7 @@ from trikubelet.cli.exec import command_failure, container_target, explained
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.file_spec import FileSpec, parse_spec, split_remote
 from trikubelet.cli.find_pod import find_pod
+from trikubelet.cli.output import echo
 from trikubelet.cli.pod_containers import chosen_container, refuse_ended_pod
 from trikubelet.cli.root_dir import agent_root_dir_option
 
@@ -125,4 +126,4 @@ class _Copying:
 
 
 def _warn(message: str) -> None:
-    click.echo(f"warning: left out {message}", err=True)
+    echo(f"warning: left out {message}", err=True)

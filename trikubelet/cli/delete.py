@@ -10,6 +10,7 @@ import click
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.find_pod import pod_among
+from trikubelet.cli.output import echo
 from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.cli.wait import read_duration, time_limit
 from trikubelet.cli.waiting import Waiting, raise_together
@@ -48,7 +49,7 @@ def delete(
     errors: list[CommandError] = []
     for name in names:
         try:
-            metadata = pod_among(items, name, namespace).metadata
+            metadata = pod_among(client, items, name, namespace).metadata
             pod = f"{metadata.namespace}/{metadata.name}"
             answer = client.delete(f"/pods/{pod}", {"removeFile": remove_file, "withOthers": with_others})
         except CommandError as error:
@@ -63,7 +64,7 @@ def delete(
             errors.append(CommandError(f"pod {pod} has not ended within {timeout}: {cause}"))
     else:
         for pod in asked.values():
-            click.echo(f"pod/{pod} deleted")
+            echo(f"pod/{pod} deleted")
     raise_together(errors)
 
 
@@ -71,11 +72,11 @@ def tell_what_was_removed(answer: Mapping[str, Any]) -> None:
     """Print what became of the file of a pod, and which other pods end."""
     moved: Mapping[str, str] = answer.get("moved", {})
     for file, to in moved.items():
-        click.echo(f"moved {file} to {to}", err=True)
+        echo(f"moved {file} to {to}", err=True)
     if answer["file"] is not None and answer["file"] not in moved:
-        click.echo(f"removed {answer['file']}", err=True)
+        echo(f"removed {answer['file']}", err=True)
     for other in answer.get("others", ()):
-        click.echo(f"pod/{other} ends too", err=True)
+        echo(f"pod/{other} ends too", err=True)
 
 
 def _wait_for_ends(client: AgentClient, asked: dict[str, str], seconds: float) -> None:
@@ -87,7 +88,7 @@ def _wait_for_ends(client: AgentClient, asked: dict[str, str], seconds: float) -
             told = json.loads(line)
             for uid in [uid for uid in asked if _has_ended(told, uid)]:
                 waiting.clear()
-                click.echo(f"pod/{asked[uid]} deleted")
+                echo(f"pod/{asked[uid]} deleted")
                 del waiting.pods[asked.pop(uid)]
             if not asked:
                 return

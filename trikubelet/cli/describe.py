@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @agent_root_dir_option
 def describe(names: tuple[str, ...], namespace: str | None, root_dir: Path) -> None:
     """Show everything about pods, and what happened to them: describe NAME, describe pod NAME, describe pod/NAME."""
-    from trikubelet.cli.output import echo_wrapped
+    from trikubelet.cli.output import echo, echo_wrapped
     from trikubelet.cli.pod_description import describe_pod, waits_for_images
     from trikubelet.cli.why import why_lines
 
@@ -39,9 +39,9 @@ def describe(names: tuple[str, ...], namespace: str | None, root_dir: Path) -> N
         events = client.get("/events", {"uid": found.metadata.uid})
         pulls = client.get("/images/pulls") if waits_for_images(found) else []
         if number:
-            click.echo("\n")
-        click.echo(describe_pod(found, events, SystemClock().now(), pulls), nl=False)
-        click.echo("Waits For:")
+            echo("", "")
+        echo(*describe_pod(found, events, SystemClock().now(), pulls).splitlines())
+        echo("Waits For:")
         life = client.get(f"/pods/{found.metadata.namespace}/{found.metadata.name}/why")
         for line in why_lines(life):
             echo_wrapped(f"  {line}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trikubelet.cli.client import AgentClient
-from trikubelet.cli.output import column_widths, format_row, print_json
+from trikubelet.cli.output import column_widths, echo, format_row, print_json
 from trikubelet.cli.root_dir import agent_root_dir_option
 
 if TYPE_CHECKING:
@@ -44,17 +44,17 @@ def events(name: str | None, namespace: str | None, watch: bool, output: str | N
         return
     widths = list(_LEAST[:-1])
     if output is None:
-        click.echo(format_row(_HEADER, _LEAST))
+        echo(format_row(_HEADER, _LEAST))
     for line in client.lines("/events", {"watch": True}):
         event = json.loads(line)
         if not wanted(event):
             continue
         if output == "json":
-            click.echo(json.dumps(event))
+            print_json(event, indent=None)
         else:
             cells = _cells(event, None)
             *widths, _ = [max(pair) for pair in zip((*widths, 0), column_widths(cells, []), strict=True)]
-            click.echo(format_row(cells, (*widths, 0)))
+            echo(format_row(cells, (*widths, 0)))
         sys.stdout.flush()
 
 
@@ -67,11 +67,11 @@ def _print(found: Iterable[Mapping[str, Any]], output: str | None) -> None:
     now = SystemClock().now()
     rows = [_cells(event, now) for event in found]
     if not rows:
-        click.echo("No events.", err=True)
+        echo("No events.", err=True)
         return
     widths = column_widths(_HEADER, rows)
     for row in (_HEADER, *rows):
-        click.echo(format_row(row, widths))
+        echo(format_row(row, widths))
 
 
 def _cells(event: Mapping[str, Any], now: datetime | None) -> tuple[str, ...]:

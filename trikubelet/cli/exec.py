@@ -13,6 +13,7 @@ from trikubelet.cli.client import AgentClient
 from trikubelet.cli.completion import complete_pods
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.find_pod import find_pod
+from trikubelet.cli.output import echo
 from trikubelet.cli.pod_containers import chosen_container, refuse_ended_pod, why_not_running
 from trikubelet.cli.root_dir import agent_root_dir_option
 
@@ -74,7 +75,7 @@ def exec_(
     chosen = chosen_container(found, container, quiet=quiet)
     raw = stdin and tty and os.isatty(0)
     if stdin and tty and not raw and not quiet:
-        click.echo(NO_TERMINAL, err=True)
+        echo(NO_TERMINAL, err=True)
     from trikubelet.http.streaming.command import CommandStreams, Failed
 
     streams = CommandStreams(stdin=stdin, stdout=True, stderr=not raw, tty=raw)
@@ -130,6 +131,6 @@ def exit_code(outcome: Outcome) -> int:
     if isinstance(outcome, Interrupted):
         return 128 + outcome.number
     if isinstance(outcome, Exited) and outcome.code:
-        click.echo(f"command terminated with exit code {outcome.code}", err=True)
+        echo(f"command terminated with exit code {outcome.code}", err=True)
         return outcome.code
     return 0

@@ -24,10 +24,10 @@ MOST_NAMED: Final = 20
 
 def find_pod(client: AgentClient, name: str, namespace: str | None) -> Pod:
     """The agent's pod of this name, as `find_item` understands it. Raises CommandError that lists the candidates."""
-    return pod_among(client.get("/pods")["items"], name, namespace)
+    return pod_among(client, client.get("/pods")["items"], name, namespace)
 
 
-def pod_among(items: list[Item], name: str, namespace: str | None) -> Pod:
+def pod_among(client: AgentClient, items: list[Item], name: str, namespace: str | None) -> Pod:
     """The pod of this name, as `find_item` understands it. Raises CommandError that lists the candidates."""
     from trikubelet.api import pod_from_dict
 

@@ -12,11 +12,11 @@ import ipaddress
 import os
 from typing import TYPE_CHECKING, Final
 
-import click
 import trio
 
 from trikubelet.cli.agent_stream import connect, first_of, stream_errors
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.output import echo
 from trikubelet.formats.values import frozen
 from trikubelet.http.streaming.client import open_port_forward
 
@@ -120,24 +120,24 @@ class Forwarding:
                     continue
                 port = listener.socket.getsockname()[1]
                 listeners.append((listener, remote))
-                click.echo(f"Forwarding from {_join(address.host, port)} -> {remote}")
+                echo(f"Forwarding from {_join(address.host, port)} -> {remote}")
             if len(problems) == len(self._addresses):
                 raise CommandError(f"unable to listen on {', '.join(problems)}")
             for problem in taken:
-                click.echo(f"Warning: not listening on {problem}", err=True)
+                echo(f"Warning: not listening on {problem}", err=True)
         return listeners
 
     async def _serve(self, listener: trio.SocketListener, port: int) -> None:
         async def handle(local: trio.SocketStream) -> None:
             number = local.socket.getsockname()[1]
-            click.echo(f"Handling connection for {number}")
+            echo(f"Handling connection for {number}")
             try:
                 async with self._limit:
                     problem = await self._forward(local, port)
             except CommandError as error:
                 problem = error.message
             if problem:
-                click.echo(f"an error occurred forwarding {number} -> {port}: {problem.strip()}", err=True)
+                echo(f"an error occurred forwarding {number} -> {port}: {problem.strip()}", err=True)
 
         await trio.serve_listeners(handle, [listener])
 

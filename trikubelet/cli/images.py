@@ -7,7 +7,6 @@ runtime's image store themselves: it is a folder that several processes may use 
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tempfile
@@ -21,7 +20,7 @@ import click
 
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
-from trikubelet.cli.output import print_table
+from trikubelet.cli.output import echo, print_json, print_table
 from trikubelet.cli.root_dir import agent_root_dir_option, registry_hosts_option
 from trikubelet.embedded.registry.progress import human_size
 
@@ -79,7 +78,7 @@ def import_images(file: Path, root_dir: Path, runtime_root: Path | None) -> None
                 if runtime_root is None:
                     _open_to_all_pods(root_dir, store.ids_of(answer))
     for reference in answer:
-        click.echo(f"imported {reference}")
+        echo(f"imported {reference}")
 
 
 @images.command("pull")
@@ -113,7 +112,7 @@ def pull_images(
             image_id = _run(partial(_pull_with_bar, puller, partial(puller.pull, reference, credentials)))
             if runtime_root is None:
                 _open_to_all_pods(root_dir, {str(reference): image_id})
-            click.echo(f"pulled {reference} ({image_id})")
+            echo(f"pulled {reference} ({image_id})")
 
 
 @images.command("inspect")
@@ -131,7 +130,7 @@ def inspect_image(name: str, root_dir: Path, runtime_root: Path | None) -> None:
             "layer_format": image.layer_format.value,
             "spec": image.spec,
         }
-    click.echo(json.dumps(document, indent=2))
+    print_json(document, indent=2)
 
 
 @images.command("tag")
@@ -148,7 +147,7 @@ def tag_image(name: str, new_name: str, root_dir: Path, runtime_root: Path | Non
         if not reference.tag:
             raise CommandError(f"{new_name!r}: expected a name with a tag, not with a digest")
         _run(partial(store.tag, name, reference))
-        click.echo(f"tagged {reference}")
+        echo(f"tagged {reference}")
 
 
 @images.command("rm")
@@ -160,10 +159,10 @@ def remove_images(names: tuple[str, ...], root_dir: Path, runtime_root: Path | N
         for name in names:
             image = _found(store, name)
             if _run(partial(store.untag, name)):
-                click.echo(f"untagged {name}")
+                echo(f"untagged {name}")
                 continue
             _run(partial(store.remove, name, users=_users(root_dir, runtime_root)))
-            click.echo(f"removed {image.name}")
+            echo(f"removed {image.name}")
 
 
 @images.command("save")
@@ -195,7 +194,7 @@ def save_images(names: tuple[str, ...], output: Path | None, root_dir: Path, run
             part.replace(output)
         finally:
             part.unlink(missing_ok=True)
-        click.echo(f"saved {output}")
+        echo(f"saved {output}")
 
 
 @images.command("prune")
@@ -210,9 +209,9 @@ def prune_images(all_unused: bool, root_dir: Path, runtime_root: Path | None) ->
             if image.pinned or users(image.id) or (image.repo_tags and not all_unused):
                 continue
             _run(partial(store.remove, image.id, users=users))
-            click.echo(f"removed {image.name}")
+            echo(f"removed {image.name}")
         _run(store.collect_garbage)
-        click.echo(f"freed {human_size(max(0, before - store.usage().used_bytes))}")
+        echo(f"freed {human_size(max(0, before - store.usage().used_bytes))}")
 
 
 # -- the store

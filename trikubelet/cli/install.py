@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.output import echo
 from trikubelet.cli.service_files import UNIT, ServiceFile, ServiceSettings, service_files
 
 SYSTEM_MANIFESTS: Final = Path("/etc/kubernetes/manifests")
@@ -61,7 +62,7 @@ def install(
         user=of_user,
     )
     if install_service(settings, destdir=destdir, start=start and destdir is None, dry_run=dry_run):
-        click.echo(f"The agent runs. Put manifests of pods into {settings.manifests}; `trikubelet pods` shows them.")
+        echo(f"The agent runs. Put manifests of pods into {settings.manifests}; `trikubelet pods` shows them.")
 
 
 def install_service(
@@ -72,16 +73,16 @@ def install_service(
     commands = _commands_to_start(settings.user) if start else []
     if dry_run:
         for file in files:
-            click.echo(f"# {_below(destdir, file.path)}\n{file.text}")
+            echo(f"# {_below(destdir, file.path)}", *file.text.split("\n"))
         for command in commands:
-            click.echo(f"$ {' '.join(command)}")
+            echo(f"$ {' '.join(command)}")
         return False
     for file in files:
         _write(_below(destdir, file.path), file)
     if destdir is None:
         _make_folder(settings.manifests)
     if commands and not RUNS_SYSTEMD.exists():
-        click.echo("systemd does not run here: start the service where it does.")
+        echo("systemd does not run here: start the service where it does.")
         return False
     for command in commands:
         _run(command)
@@ -106,7 +107,7 @@ def uninstall(user: bool | None, destdir: Path | None, dry_run: bool, purge: boo
         refuse_running_pods(state)
     uninstall_service(of_user, destdir=destdir, dry_run=dry_run)
     if state is not None and dry_run:
-        click.echo(f"remove {state}")
+        echo(f"remove {state}")
     elif state is not None and state.exists():
         remove_folder(state)
 
@@ -118,9 +119,9 @@ def uninstall_service(of_user: bool, *, destdir: Path | None = None, dry_run: bo
     commands = [_systemctl(of_user, "disable", "--now", UNIT)] if destdir is None and RUNS_SYSTEMD.exists() else []
     if dry_run:
         for command in commands:
-            click.echo(f"$ {' '.join(command)}")
+            echo(f"$ {' '.join(command)}")
         for path in files:
-            click.echo(f"remove {path}")
+            echo(f"remove {path}")
         return
     if files[-1].exists():
         for command in commands:
@@ -128,7 +129,7 @@ def uninstall_service(of_user: bool, *, destdir: Path | None = None, dry_run: bo
     for path in files:
         with suppress(FileNotFoundError):
             path.unlink()
-            click.echo(f"removed {path}")
+            echo(f"removed {path}")
     if commands:
         _run(_systemctl(of_user, "daemon-reload"))
 
@@ -201,9 +202,9 @@ def remove_folder(folder: Path) -> None:
                 remove_tree(path)
     except OSError as error:
         raise CommandError(f"{folder} could not be removed: {error}") from None
-    click.echo(f"{'emptied' if emptied else 'removed'} {folder}")
+    echo(f"{'emptied' if emptied else 'removed'} {folder}")
     for path in persons:
-        click.echo(f"kept {path}, which holds manifests of yours")
+        echo(f"kept {path}, which holds manifests of yours")
 
 
 def _below(destdir: Path | None, path: Path) -> Path:
@@ -223,7 +224,7 @@ def _write(path: Path, file: ServiceFile) -> None:
         path.write_text(file.text)
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error.strerror}") from None
-    click.echo(f"wrote {path}")
+    echo(f"wrote {path}")
 
 
 def _commands_to_start(user: bool) -> list[list[str]]:

@@ -24,6 +24,7 @@ from trikubelet.cli.node_files import (
     refuse_node,
     write_node_files,
 )
+from trikubelet.cli.output import echo
 from trikubelet.cli.service_files import ServiceSettings, run_command
 
 if TYPE_CHECKING:
@@ -99,13 +100,13 @@ def join(
     )
     if dry_run:
         for file in files:
-            click.echo(f"write {file.path} (mode {file.mode:o}, {len(file.content)} bytes)")
+            echo(f"write {file.path} (mode {file.mode:o}, {len(file.content)} bytes)")
     else:
         write_node_files(files)
     if not start:
-        click.echo(f"Start the agent with:\n  {shlex.join(run_command(settings))}")
+        echo("Start the agent with:", f"  {shlex.join(run_command(settings))}")
     elif install_service(settings, dry_run=dry_run):
-        click.echo(
+        echo(
             f"The agent of node {options.node_name} runs, and joins the cluster at {cluster.access.server}. There, "
             "`kubectl get nodes` shows it, and `kubectl get csr` while its certificate is to be approved."
         )
@@ -139,7 +140,7 @@ def _discover(server: str, token: str, hashes: Sequence[str], timeout: float) ->
             [parse_hash(text) for text in hashes],
             open_client=lambda access: open_client(open_access(access)),
             timeout=timeout,
-            report=lambda reason: click.echo(f"waiting: {reason}", err=True),
+            report=lambda reason: echo(f"waiting: {reason}", err=True),
         )
 
     try:

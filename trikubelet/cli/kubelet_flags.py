@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from trikubelet.cli.output import echo
 from trikubelet.config.flags import CONFIG_FLAGS, ConfigFlag, FlagKind
 
 if TYPE_CHECKING:
@@ -114,9 +115,9 @@ def _print_version(context: click.Context, _: click.Parameter, value: str | None
         return value
     if value == "raw":
         major, minor = DEFAULT_KUBERNETES_VERSION.removeprefix("v").split(".")[:2]
-        click.echo(f'version.Info{{Major:"{major}", Minor:"{minor}", GitVersion:"{DEFAULT_KUBERNETES_VERSION}"}}')
+        echo(f'version.Info{{Major:"{major}", Minor:"{minor}", GitVersion:"{DEFAULT_KUBERNETES_VERSION}"}}')
     elif value.lower() in ("true", "t", "1"):
-        click.echo(f"Kubernetes {DEFAULT_KUBERNETES_VERSION}")
+        echo(f"Kubernetes {DEFAULT_KUBERNETES_VERSION}")
     else:
         allowed = f"{DEFAULT_KUBERNETES_VERSION} with or without a suffix, as in {DEFAULT_KUBERNETES_VERSION}-site.4"
         raise click.BadParameter(f"expected true, false, raw or a version {allowed}, got {value!r}")

@@ -10,6 +10,7 @@ import click
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.install import refuse_running_pods, remove_folder, uninstall_service
 from trikubelet.cli.node_files import NodePaths, kubernetes_dir_option, node_root_dir_option, node_runtime_option
+from trikubelet.cli.output import echo
 from trikubelet.cli.stop import end_everything
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ def leave(runtime_endpoint: str, root_dir: Path, kubernetes_dir: Path, dry_run: 
     folder = root_dir if purge else paths.certificates
     uninstall_service(of_user=False, dry_run=dry_run)
     if dry_run:
-        click.echo("end all pods")
+        echo("end all pods")
         for path in (folder, *files):
-            click.echo(f"remove {path}")
+            echo(f"remove {path}")
         return
     configuration = paths.configuration if paths.configuration.exists() else None
     if end_everything(root_dir, runtime_endpoint, configuration) != 0:
@@ -53,7 +54,7 @@ def leave(runtime_endpoint: str, root_dir: Path, kubernetes_dir: Path, dry_run: 
         try:
             with suppress(FileNotFoundError):
                 path.unlink()
-                click.echo(f"removed {path}")
+                echo(f"removed {path}")
         except OSError as error:
             raise CommandError(f"{path} could not be removed: {error.strerror}") from None
-    click.echo("This machine is no node any more. On the control plane, `kubectl delete node NAME` removes its object.")
+    echo("This machine is no node any more. On the control plane, `kubectl delete node NAME` removes its object.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.output import echo
 from trikubelet.cli.root_dir import ENVIRONMENT, KUBELET_ROOT
 from trikubelet.formats.values import frozen
 
@@ -144,7 +145,7 @@ def write_node_files(files: Sequence[NodeFile]) -> None:
             raise CommandError(f"cannot write {error.filename}: {error.strerror}; nothing is changed") from None
         raise
     for file in files:
-        click.echo(f"wrote {file.path}")
+        echo(f"wrote {file.path}")
 
 
 def _content(path: Path) -> bytes | None:

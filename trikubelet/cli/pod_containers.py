@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.output import echo
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, ContainerStatus, Pod
@@ -30,7 +29,7 @@ def chosen_container(pod: Pod, name: str | None, *, quiet: bool = False) -> Cont
         )
     annotated = "kubectl.kubernetes.io/default-container" in pod.metadata.annotations
     if name is None and len(every) > 1 and not annotated and not quiet:
-        click.echo(f'Defaulted container "{found.name}" out of: {container_names(pod)}', err=True)
+        echo(f'Defaulted container "{found.name}" out of: {container_names(pod)}', err=True)
     return found
 
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from trikubelet.api import to_dict
 from trikubelet.api.timestamps import format_time, parse_time
+from trikubelet.cli.output import column_widths
 from trikubelet.cli.pod_columns import human_duration, pod_status
 from trikubelet.container.host_ports import unmapped_ports
 from trikubelet.embedded.images.errors import InvalidReferenceError
 from trikubelet.embedded.images.reference import Reference
+from trikubelet.formats.terminal_text import padded, plain
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -29,7 +31,14 @@ def describe_pod(
 ) -> str:
     """The whole description, newline at the end. `events` and `pulls` are those of the local API."""
     lines = [*_head(pod), *_containers(pod, pulls), *_conditions(pod), *_volumes(pod), *_events(events, now)]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{plain(part)}\n" for line in lines for part in _parts(line))
+
+
+def _parts(line: str) -> Iterator[str]:
+    """A text of several lines goes on below its beginning, where no line of the description begins."""
+    first, *others = line.split("\n")
+    yield first
+    yield from (" " * _LABEL_WIDTH + other for other in others)
 
 
 def waits_for_images(pod: Pod) -> bool:
@@ -213,7 +222,7 @@ def _conditions(pod: Pod) -> Iterator[str]:
     width = max(len(condition.type) for condition in pod.status.conditions)
     for condition in pod.status.conditions:
         why = ": ".join(part for part in (condition.reason, condition.message) if part)
-        yield f"  {condition.type:<{width}}  {condition.status:<8}{why}".rstrip()
+        yield f"  {condition.type:<{width}}  {condition.status:<8}{plain(why)}".rstrip()
 
 
 def _volumes(pod: Pod) -> Iterator[str]:
@@ -233,10 +242,10 @@ def _events(events: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]
         return
     rows = [_event(event, now) for event in events]
     header = ("Type", "Reason", "Age", "Message")
-    widths = [max(len(row[index]) for row in (header, *rows)) for index in range(3)]
+    widths = column_widths(header, rows)[:3]
     yield "Events:"
     for row in (header, *rows):
-        cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        cells = "  ".join(padded(plain(cell), width) for cell, width in zip(row, widths, strict=False))
         yield f"  {cells}  {row[3]}"
 
 
@@ -248,4 +257,4 @@ def _event(event: Mapping[str, Any], now: datetime) -> tuple[str, str, str, str]
     count = int(event.get("count", 1))
     when = f"{age('lastSeen')} (x{count} over {age('firstSeen')})" if count > 1 else age("lastSeen")
     where = f"{event['fieldPath']}: " if event.get("fieldPath") else ""
-    return str(event.get("type", "")), str(event.get("reason", "")), when, where + str(event.get("message", ""))
+    return str(event.get("type", "")), str(event.get("reason", "")), when, plain(where + str(event.get("message", "")))

@@ -13,7 +13,16 @@ from trikubelet.cli.completion import complete_pods
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.find_pod import did_you_mean, refuse_broken_manifest, short_name
 from trikubelet.cli.manifest_problems import broken_manifests, problem_lines
-from trikubelet.cli.output import column_widths, echo_wrapped, format_row, print_json, print_table, print_yaml
+from trikubelet.cli.output import (
+    column_widths,
+    echo,
+    echo_wrapped,
+    format_row,
+    print_json,
+    print_table,
+    print_template,
+    print_yaml,
+)
 from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.clock import SystemClock
 from trikubelet.formats.values import frozen
@@ -141,14 +150,14 @@ def show_pods(
             print_table(output.header, rows, status_column=column, headers=not no_headers)
         else:
             where = f" in {namespace} namespace" if namespace and not all_namespaces else ""
-            click.echo(f"No pods{where}." if not (selector or field_selector) else "No such pods.", err=True)
+            echo(f"No pods{where}." if not (selector or field_selector) else "No such pods.", err=True)
         if not names:
             sys.stdout.flush()
             for line in problem_lines(broken_manifests(client)):
                 echo_wrapped(line, err=True)
     elif output.kind == "name":
         for item in items:
-            click.echo(f"pod/{item['metadata']['name']}")
+            echo(f"pod/{item['metadata']['name']}")
     else:
         whole = items[0] if len(names) == len(items) == 1 else answer | {"items": items}
         _print_document(output, whole)
@@ -163,7 +172,7 @@ def _print_document(output: Output, value: Any) -> None:
         from trikubelet.formats.jsonpath import JSONPath, JSONPathError
 
         try:
-            click.echo(JSONPath(output.argument).render(value))
+            print_template(JSONPath(output.argument).render(value))
         except JSONPathError as error:
             raise CommandError(f"error parsing jsonpath {output.argument}, {error}") from None
 
@@ -241,19 +250,19 @@ def _line_printer(output: Output, no_headers: bool) -> Callable[[dict[str, Any]]
     if output.kind == "yaml":
 
         def document(change: dict[str, Any]) -> None:
-            click.echo("---")
+            echo("---")
             print_yaml(change)
 
         return document
     if output.kind == "name":
-        return lambda change: click.echo(f"pod/{change['object']['metadata']['name']}")
+        return lambda change: echo(f"pod/{change['object']['metadata']['name']}")
     if output.kind == "jsonpath":
         return lambda change: _print_document(output, change["object"])
     least = (9, 30, 5, 18, 13, 5, 15, 9)
     widths = [max(len(name), width) for name, width in zip(output.header, least, strict=False)]
     widths += [len(name) for name in output.header[len(widths) :]]
     if not no_headers:
-        click.echo(format_row(output.header, widths))
+        echo(format_row(output.header, widths))
 
     def row(change: dict[str, Any]) -> None:
         cells = list(output.cells(change["object"]))
@@ -261,6 +270,6 @@ def _line_printer(output: Output, no_headers: bool) -> Callable[[dict[str, Any]]
             cells[_STATUS_COLUMN] = "Deleted"
         for index, width in enumerate(column_widths(cells, [])):
             widths[index] = max(widths[index], width)
-        click.echo(format_row(cells, widths))
+        echo(format_row(cells, widths))
 
     return row

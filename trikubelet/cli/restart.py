@@ -9,6 +9,7 @@ import click
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.find_pod import pod_among
+from trikubelet.cli.output import echo
 from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.cli.waiting import Waiting, raise_together
 
@@ -33,7 +34,7 @@ def restart(names: tuple[str, ...], container: str | None, namespace: str | None
     errors: list[CommandError] = []
     for name in names:
         try:
-            metadata = pod_among(items, name, namespace).metadata
+            metadata = pod_among(client, items, name, namespace).metadata
             waiting.pods[f"{metadata.namespace}/{metadata.name}"] = None
         except CommandError as error:
             errors.append(error)
@@ -46,5 +47,5 @@ def restart(names: tuple[str, ...], container: str | None, namespace: str | None
             if isinstance(answer, CommandError):
                 errors.append(answer)
             else:
-                click.echo(f"pod/{pod} restarted: {', '.join(answer)}")
+                echo(f"pod/{pod} restarted: {', '.join(answer)}")
     raise_together(errors)

@@ -19,6 +19,7 @@ from trikubelet.cli.cluster_flags import cluster_flags, cluster_options, node_op
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.kubelet_flags import configuration_flags, hyphens, kubelet_flags, meaningless_flags
 from trikubelet.cli.network_flags import network_flags
+from trikubelet.cli.output import echo
 from trikubelet.cli.pod_flags import POD_ARGUMENTS, check_flags, pod_flags
 from trikubelet.cli.root_dir import own_manifests, registry_hosts_option, root_dir_option, running_agent_root_dir
 
@@ -225,7 +226,7 @@ def _load(arguments: Mapping[str, Any]) -> LoadedConfiguration:
         return load_configuration(arguments["config_file"], arguments["config_dir"], given, settings)
     except ConfigurationError as error:
         for problem in error.problems:
-            click.echo(str(problem), err=True)
+            echo(str(problem), err=True)
         raise CommandError(f"the configuration cannot be used: {_count(len(error.problems), 'problem')}") from None
 
 

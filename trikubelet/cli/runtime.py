@@ -9,6 +9,7 @@ import click
 
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.network_flags import network_flags, pod_cidr_flag
+from trikubelet.cli.output import echo
 from trikubelet.cli.root_dir import default_root_dir, registry_hosts_option
 from trikubelet.embedded.network.choice import NetworkOptions
 from trikubelet.embedded.network.model import NetworkError
@@ -93,7 +94,7 @@ async def _serve(
         async with trio.open_nursery() as nursery:
             await nursery.start(embedded.run)
             await nursery.start(Server(embedded.handlers).serve_unix, socket)
-            click.echo(f"serving CRI on unix://{socket}", err=True)
+            echo(f"serving CRI on unix://{socket}", err=True)
             async for _ in signals:
                 break
             await embedded.take_networks_down()

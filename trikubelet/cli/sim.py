@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from trikubelet.cli.output import echo
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -89,19 +91,17 @@ def _print(summary: LifeSummary) -> None:
         ("invariants checked", f"{sum(summary.checks.values())} times, {len(summary.checks)} invariants"),
         ("digest", summary.digest),
     ]
-    click.echo(
-        f"{options.pods} pods, {options.hours:g} h, seed {options.seed}, {'with' if options.faults else 'no'} faults"
-    )
+    echo(f"{options.pods} pods, {options.hours:g} h, seed {options.seed}, {'with' if options.faults else 'no'} faults")
     for name, text in lines:
         if text:
-            click.echo(f"  {name:<21} {text}")
+            echo(f"  {name:<21} {text}")
     speed = summary.simulated_seconds / summary.real_seconds
     real = f"{summary.simulated_seconds:.0f} s simulated in {summary.real_seconds:.1f} s: {speed:.0f} times as fast"
-    click.echo(f"  {'time':<21} {real}", err=True)
+    echo(f"  {'time':<21} {real}", err=True)
     for violation in summary.violations:
-        click.echo(f"VIOLATION (seed {options.seed}) {violation}")
+        echo(f"VIOLATION (seed {options.seed}) {violation}")
     verdict = f"{len(summary.violations)} violations" if summary.violations else "everything held"
-    click.echo(f"  {'verdict':<21} {verdict}")
+    echo(f"  {'verdict':<21} {verdict}")
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trikubelet.cli.client import AgentClient
-from trikubelet.cli.output import column_widths, format_row, print_json, print_table
+from trikubelet.cli.output import column_widths, echo, format_row, print_json, print_table
 from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.cli.top import summary_with_rates
 from trikubelet.cli.usage_rows import UNKNOWN, Usage, cores, percent
@@ -33,14 +33,14 @@ def stats(output: str | None, root_dir: Path) -> None:
     facts = list(node_facts(summary["node"]))
     widths = column_widths(facts[0], facts)
     for fact in facts:
-        click.echo(format_row(fact, widths))
+        echo(format_row(fact, widths))
     pods = sorted(summary["pods"], key=_name)
     if pods:
-        click.echo()
+        echo()
         print_table(_POD_HEADER, [pod_row(pod) for pod in pods])
     volumes = [row for pod in pods for row in volume_rows(pod)]
     if volumes:
-        click.echo()
+        echo()
         print_table(_VOLUME_HEADER, volumes)
 
 

@@ -14,6 +14,7 @@ import click
 
 from trikubelet.cli.client import TICK_SECONDS, AgentClient, Tick
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.output import echo
 from trikubelet.cli.root_dir import agent_pid, agent_root_dir_option, listener_pid
 from trikubelet.cli.waiting import Waiting
 from trikubelet.embedded.keeper.protocol import SOCKET_NAME as KEEPER_SOCKET
@@ -54,19 +55,19 @@ def end_everything(
             "--runtime-endpoint=unix:///PATH, or for a node of a cluster --config and --kubeconfig as to the agent"
         )
     if pid is not None:
-        click.echo(f"ending the agent (process {pid})", err=True)
+        echo(f"ending the agent (process {pid})", err=True)
         end_agent(root_dir, pid)
     if embedded and not _is_anything_left(root_dir / "runtime", pods):
         if pid is None:
-            click.echo("Nothing runs.", err=True)
+            echo("Nothing runs.", err=True)
         else:
-            click.echo("No pod runs any more.")
+            echo("No pod runs any more.")
         return 0
     from trikubelet.agent.run import run_agent
 
     code = run_agent(options)
     if code == 0:
-        click.echo("No pod runs any more.")
+        echo("No pod runs any more.")
     return code
 
 

@@ -12,9 +12,10 @@ import click
 
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.find_pod import find_pod
-from trikubelet.cli.output import column_widths, format_row
+from trikubelet.cli.output import column_widths, echo, format_row
 from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.cli.usage_rows import node_table, pods_table, rates_are_missing
+from trikubelet.formats.terminal_text import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,7 +107,7 @@ def _show(client: AgentClient, table: Callable[[dict[str, Any]], Table], *, watc
     summary = summary_with_rates(client, only_cpu_and_memory=True)
     if not watch:
         lines = _lines(*table(summary))
-        click.echo("\n".join(lines) if lines else nothing, err=not lines)
+        echo(*(lines or [nothing]), err=not lines)
         return
     live = sys.stdout.isatty()
     try:
@@ -133,7 +134,7 @@ def _lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def _picture(lines: Sequence[str]) -> str:
     """The screen, as far as the lines fit on it."""
     columns, rows = shutil.get_terminal_size()
-    shown = [line[:columns] for line in lines[:rows]]
+    shown = [cut(line, columns) for line in lines[:rows]]
     return _HOME + "\n".join(line + _END_OF_LINE for line in shown) + _END_OF_SCREEN
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from trikubelet.cli.output import echo
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -36,12 +38,12 @@ def validate(files: tuple[Path, ...], node_name: str | None) -> int:
         manifest = _from_stdin(node) if file == STDIN else read_manifest(file, node)
         problems = [str(problem) for problem in manifest.problems] + _taken(manifest, file, owners)
         for warning in [*map(str, manifest.warnings), *_unmapped(manifest, file)]:
-            click.echo(f"{warning} (warning)", err=True)
+            echo(f"{warning} (warning)", err=True)
         for problem in problems:
-            click.echo(problem)
+            echo(problem)
         if not problems:
             names = ", ".join(f"{entry.pod.metadata.namespace}/{entry.pod.metadata.name}" for entry in manifest.pods)
-            click.echo(f"{display_path(file)}: ok: {names}")
+            echo(f"{display_path(file)}: ok: {names}")
         failed = failed or bool(problems)
     return 1 if failed else 0
 

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from trikubelet import __version__
-from trikubelet.cli.output import print_json, print_yaml
+from trikubelet.cli.output import echo, print_json, print_yaml
 
 KUBERNETES: Final = "1.36"
 
@@ -27,6 +27,6 @@ def version(output: str | None) -> None:
     if output is not None:
         (print_json if output == "json" else print_yaml)(facts)
         return
-    click.echo(f"trikubelet {__version__}")
-    click.echo(f"Python {facts['python']} on {facts['platform']}")
-    click.echo(f"Kubernetes {KUBERNETES} (CRI v1)")
+    echo(f"trikubelet {__version__}")
+    echo(f"Python {facts['python']} on {facts['platform']}")
+    echo(f"Kubernetes {KUBERNETES} (CRI v1)")

@@ -14,6 +14,7 @@ import click
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.find_pod import Item, find_item
+from trikubelet.cli.output import echo
 from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.cli.waiting import Waiting, raise_together
 
@@ -60,7 +61,7 @@ def wait(names: tuple[str, ...], awaited: str, namespace: str | None, timeout: s
                 if condition(found):
                     waiting.clear()
                     met = "deleted" if awaited == "delete" else "condition met"
-                    click.echo(f"pod/{seen.pop(name) or name} {met}")
+                    echo(f"pod/{seen.pop(name) or name} {met}")
             waiting.pods = dict.fromkeys(pod for pod in seen.values() if pod is not None)
             if not seen:
                 return

@@ -12,9 +12,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-import click
-
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.output import echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +53,7 @@ class Waiting:
             reason = _FIGURES.sub("", text)
             if reason != self._told:
                 self._told, self._told_at = reason, time.monotonic()
-                click.echo(text, err=True)
+                echo(text, err=True)
 
     @contextmanager
     def shown(self) -> Iterator[None]:

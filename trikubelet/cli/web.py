@@ -10,6 +10,7 @@ import click
 
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.output import echo
 from trikubelet.cli.root_dir import agent_root_dir_option
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def show(root_dir: Path, port: int, browser: bool | None) -> int:
     opens = has_display() if browser is None else browser
     own = None if port else _link_of_agent(client)
     if own is not None:
-        click.echo(own)
+        echo(own)
         if opens:
             _open(own)
         return 0
@@ -69,7 +70,7 @@ def _link_of_agent(client: AgentClient) -> str | None:
 
 
 def _told(opens: bool, url: str) -> None:
-    click.echo(f"{url}\nGood for one browser, within ten minutes. Ctrl-C ends it.")
+    echo(url, "Good for one browser, within ten minutes. Ctrl-C ends it.")
     if opens:
         _open(url)
 
@@ -78,4 +79,4 @@ def _open(url: str) -> None:
     import webbrowser
 
     if not webbrowser.open(url):
-        click.echo("No browser could be started: open the link yourself.", err=True)
+        echo("No browser could be started: open the link yourself.", err=True)

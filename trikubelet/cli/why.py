@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +16,7 @@ from trikubelet.cli.manifest_problems import (
     manifest_lines,
     manifest_named,
 )
-from trikubelet.cli.output import echo_wrapped
+from trikubelet.cli.output import echo, echo_wrapped
 from trikubelet.cli.root_dir import agent_root_dir_option
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def why(name: str, namespace: str | None, output: str | None, root_dir: Path) ->
         for line in why_lines(answer):
             echo_wrapped(line)
         for line in _last_lines(client, answer):
-            click.echo(line)
+            echo(line)
 
 
 def _answers(client: AgentClient, name: str, namespace: str | None) -> list[Mapping[str, Any]]:
@@ -187,12 +186,7 @@ def _last_lines(client: AgentClient, answer: Mapping[str, Any]) -> Iterator[str]
             continue
         if lines:
             yield f"Log of {name}:"
-            yield from (f"  {printable(line.decode(errors='replace'))}" for line in lines)
-
-
-def printable(text: str) -> str:
-    """A line of a log as a terminal may show it: without what would move its cursor."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", text.rstrip("\r\n"))
+            yield from (f"  {line.decode(errors='replace')}" for line in lines)
 
 
 def _time(text: str) -> datetime:

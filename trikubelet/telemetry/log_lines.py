@@ -1,7 +1,8 @@
 """What a line of the log looks like: text for people, or one JSON object. Pure.
 
 These are the forms of structlog's console and JSON renderers, which wrote the lines before: a logger that renders what
-it is given needs little of a library, and that one loaded asyncio, greenlet and rich (see docs/decisions.md).
+it is given needs little of a library, and that one loaded asyncio, greenlet and rich (see docs/decisions.md). Other
+than theirs, no text here steers a terminal or begins a line of its own: a container's words are in these fields.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import json
 import traceback
 from typing import TYPE_CHECKING, Any, Final
+
+from trikubelet.formats.terminal_text import plain, plain_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,12 +38,14 @@ def with_facts(level: str, event: str, fields: Mapping[str, object], now: dateti
 
 def as_json(line: Mapping[str, Any]) -> str:
     """One object. What JSON has no words for is written as Python writes it."""
-    return json.dumps(line, default=repr)
+    return plain_json(json.dumps(line, default=repr))
 
 
 def as_text(line: Mapping[str, Any]) -> str:
     """Time, level, event and logger, then the other fields by their names; an exception's traceback below."""
-    text = f"{line['timestamp']} [{line['level']:{LEVEL_WIDTH}}] {line['event']:{EVENT_WIDTH}} [{line['logger']}]"
+    text = (
+        f"{line['timestamp']} [{line['level']:{LEVEL_WIDTH}}] {plain(line['event']):{EVENT_WIDTH}} [{line['logger']}]"
+    )
     others = "".join(f" {name}={_shown(value)}" for name, value in _others(line))
     return f"{text}{others}".rstrip(" ") + _below(line)
 
@@ -48,7 +53,7 @@ def as_text(line: Mapping[str, Any]) -> str:
 def as_colored_text(line: Mapping[str, Any]) -> str:
     """The same for a terminal."""
     level = f"{_OF_LEVEL[line['level']]}{_BRIGHT}{line['level']:{LEVEL_WIDTH}}{_RESET}"
-    event = f"{_BRIGHT}{line['event']:{EVENT_WIDTH}}{_RESET}"
+    event = f"{_BRIGHT}{plain(line['event']):{EVENT_WIDTH}}{_RESET}"
     logger = f"[{_RESET}{_BRIGHT}{_BLUE}{line['logger']}{_RESET}]{_RESET}"
     text = f"{_DIM}{line['timestamp']}{_RESET} [{level}] {event} {logger}"
     others = (f" {_CYAN}{name}{_RESET}={_MAGENTA}{_shown(value)}{_RESET}" for name, value in _others(line))
@@ -61,8 +66,12 @@ def _others(line: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _shown(value: object) -> str:
-    return value if isinstance(value, str) and _QUOTED.isdisjoint(value) else repr(value)
+    bare = isinstance(value, str) and value.isprintable() and _QUOTED.isdisjoint(value)
+    return str(value) if bare else plain(repr(value))
 
 
 def _below(line: Mapping[str, Any]) -> str:
-    return f"\n{line['exception']}" if "exception" in line else ""
+    """Indented, since an exception's text may have lines that look like lines of this log."""
+    if "exception" not in line:
+        return ""
+    return "".join(f"\n  {plain(part)}" for part in line["exception"].split("\n"))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
-_TAB: Final = 8
+from trikubelet.formats import terminal_text
+
 LONGEST: Final = 4096
 """Characters of a line that are shown."""
 
 
 def plain(text: str) -> str:
     """One line without anything that moves the cursor, turns the direction of writing or cannot be encoded."""
-    cut = text[:LONGEST].rstrip("\r\n").expandtabs(_TAB)
-    return cut if cut.isprintable() else "".join(c if c.isprintable() else _REPLACEMENT for c in cut)
+    return terminal_text.plain(text[:LONGEST])
 
 
 def narrow(text: str) -> str:
