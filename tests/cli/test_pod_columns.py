@@ -35,6 +35,26 @@ def make(*, init: list[dict[str, Any]] | None = None, meta: dict[str, Any] | Non
     return pod_from_dict({"metadata": {"name": "p", **(meta or {})}, "spec": spec, "status": more})
 
 
+def with_sidecar(
+    sidecar: dict[str, Any], container: dict[str, Any], *, initialized: bool = True, phase: str = "Pending"
+) -> Pod:
+    """A pod with a sidecar and two containers, of which one says something."""
+    return make(
+        init=[{"name": "c", "image": "x", "restartPolicy": "Always"}],
+        phase=phase,
+        conditions=[{"type": "Initialized", "status": str(initialized)}],
+        initContainerStatuses=[sidecar],
+        containerStatuses=[container],
+    )
+
+
+def sidecar_ended(code: int) -> dict[str, Any]:
+    reason = "Error" if code else "Completed"
+    return status(started=False, state={"terminated": {"exitCode": code, "reason": reason}})
+
+
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+GATED = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
 INIT = [{"name": "i", "image": "x"}, {"name": "j", "image": "x"}]
 READY = [{"type": "Ready", "status": "True"}]
 
@@ -69,7 +89,18 @@ READY = [{"type": "Ready", "status": "True"}]
             ),
             "Running",
         ),
-        (make(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}, phase="Running"), "Terminating"),
+        (make(meta=DELETED, phase="Running"), "Terminating"),
+        (make(meta=DELETED, phase="Running", reason="NodeLost"), "Unknown"),
+        (make(meta=DELETED, phase="Succeeded", containerStatuses=[ended(reason="Completed")]), "Completed"),
+        (make(phase="Pending", conditions=GATED), "SchedulingGated"),
+        (with_sidecar(sidecar_ended(137), ended(reason="Completed"), phase="Succeeded"), "Completed"),
+        (with_sidecar(sidecar_ended(1), ended(exitCode=1, reason="Error"), phase="Failed"), "Error"),
+        (with_sidecar(sidecar_ended(137), ended(exitCode=9, signal=9), phase="Failed"), "Signal:9"),
+        (with_sidecar(sidecar_ended(0), ended(reason="Completed"), phase="Succeeded"), "Completed"),
+        (with_sidecar(waiting("CrashLoopBackOff"), running(), phase="Running"), "Init:CrashLoopBackOff"),
+        (with_sidecar(sidecar_ended(1), waiting("PodInitializing"), initialized=False), "Init:Error"),
+        (with_sidecar(status(), waiting("PodInitializing"), initialized=False), "Init:0/1"),
+        (make(init=INIT, phase="Pending", initContainerStatuses=[ended(exitCode=9, signal=9)]), "Init:Signal:9"),
     ],
 )
 def test_a_pod_is_called_what_kubectl_calls_it(pod: Pod, word: str) -> None:
@@ -105,6 +136,22 @@ def test_restarts_tell_when_the_last_one_was() -> None:
     last = {"terminated": {"exitCode": 1, "finishedAt": "2026-01-01T00:55:00Z"}}
     row = pod_row(make(phase="Running", containerStatuses=[running(restarts=3, lastState=last)]), NOW)
     assert (row.restarts, row.ready) == ("3 (5m ago)", "1/2")
+
+
+@pytest.mark.parametrize(
+    ("pod", "ready", "restarts"),
+    [
+        (with_sidecar({**running(restarts=1), "started": True}, running(restarts=2), phase="Running"), "2/3", "3"),
+        (with_sidecar({**status(restarts=1), "started": True}, running(), phase="Running"), "1/3", "1"),
+        (with_sidecar(waiting("CrashLoopBackOff"), running(), phase="Running"), "1/3", "0"),
+        (with_sidecar(sidecar_ended(137), ended(reason="Completed"), phase="Succeeded"), "0/3", "0"),
+        (make(init=INIT, phase="Running", initContainerStatuses=[ended() | {"restartCount": 4}] * 2), "0/2", "0"),
+        (make(init=INIT, phase="Pending", initContainerStatuses=[ended(), status(restarts=4)]), "0/2", "4"),
+    ],
+)
+def test_sidecars_count_as_containers_do(pod: Pod, ready: str, restarts: str) -> None:
+    row = pod_row(pod, NOW)
+    assert (row.ready, row.restarts) == (ready, restarts)
 
 
 def test_the_age_begins_when_the_pod_started() -> None:

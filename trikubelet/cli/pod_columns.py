@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.api import ContainerStatus
 from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from trikubelet.api import Container, ContainerStateTerminated, ContainerStatus, Pod
+    from trikubelet.api import ContainerStateTerminated, Pod
 
 NONE: Final = "<none>"
+_ENDED: Final = ("Succeeded", "Failed")
 
 
 @frozen
@@ -33,12 +35,15 @@ class PodRow:
 
 def pod_row(pod: Pod, now: datetime) -> PodRow:
     """The line of a pod; `now` gives ages."""
-    statuses = pod.status.container_statuses
-    ready = sum(1 for status in statuses if status.ready and status.state.running is not None)
+    sidecars = _sidecars(pod)
+    progress = _Initialization.of(pod)
+    ready = sum(1 for status in progress.done if status.name in sidecars and status.ready)
+    if progress.is_over:
+        ready += sum(1 for status in pod.status.container_statuses if status.ready and status.state.running is not None)
     return PodRow(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
-        ready=f"{ready}/{len(pod.spec.containers)}",
+        ready=f"{ready}/{len(pod.spec.containers) + len(sidecars)}",
         status=pod_status(pod),
         restarts=_restarts(pod, now),
         age=_age(pod, now),
@@ -48,13 +53,28 @@ def pod_row(pod: Pod, now: datetime) -> PodRow:
 
 
 def pod_status(pod: Pod) -> str:
-    """The one word that says how a pod is: `Running`, `CrashLoopBackOff`, `Init:0/2`, `Terminating`, …"""
+    """The one word that says how a pod is: `Running`, `CrashLoopBackOff`, `Init:0/2`, `Terminating`, …
+
+    A sidecar may fail after the pod was initialized: `Init:Error` is then the word only if the containers have none of
+    their own, which those of a pod that has ended always have.
+    """
+    status = pod.status
     if pod.metadata.deletion_timestamp is not None:
-        return "Unknown" if pod.status.reason == "NodeLost" else "Terminating"
-    word = pod.status.reason or pod.status.phase or "Unknown"
-    initializing = _init_status(pod)
-    if initializing is not None:
-        return initializing
+        if status.reason == "NodeLost":
+            return "Unknown"
+        if status.phase not in _ENDED:
+            return "Terminating"
+    word = status.reason or status.phase or "Unknown"
+    if any(one.type == "PodScheduled" and one.reason == "SchedulingGated" for one in status.conditions):
+        word = "SchedulingGated"
+    progress = _Initialization.of(pod)
+    if progress.current is not None:
+        word = _init_status(pod, progress)
+    return _status_of_containers(pod, word) if progress.is_over else word
+
+
+def _status_of_containers(pod: Pod, word: str) -> str:
+    """The word of the first container that has one, or the given one."""
     running = False
     for status in reversed(pod.status.container_statuses):
         state = status.state
@@ -69,23 +89,40 @@ def pod_status(pod: Pod) -> str:
     return word
 
 
-def _init_status(pod: Pod) -> str | None:
-    """`Init:…` while init containers are at work."""
-    specs = {container.name: container for container in pod.spec.init_containers}
-    for index, status in enumerate(pod.status.init_container_statuses):
-        ended, waiting = status.state.terminated, status.state.waiting
-        if (ended is not None and ended.exit_code == 0) or _is_started_sidecar(specs.get(status.name), status):
-            continue
-        if ended is not None:
-            return f"Init:{_ended_status(ended)}"
-        if waiting is not None and waiting.reason and waiting.reason != "PodInitializing":
-            return f"Init:{waiting.reason}"
-        return f"Init:{index}/{len(pod.spec.init_containers)}"
-    return None
+@frozen
+class _Initialization:
+    """How far the init containers of a pod are."""
+
+    done: tuple[ContainerStatus, ...]
+    """Those that have ended with success, and sidecars that have started, in order."""
+    current: ContainerStatus | None
+    """The first other one."""
+    is_over: bool
+
+    @classmethod
+    def of(cls, pod: Pod) -> _Initialization:
+        """A pod that was initialized stays so, also when one of its sidecars ends."""
+        sidecars = _sidecars(pod)
+        statuses = pod.status.init_container_statuses
+        for index, status in enumerate(statuses):
+            ended = status.state.terminated
+            if (ended is None or ended.exit_code != 0) and not (status.name in sidecars and status.started):
+                return cls(tuple(statuses[:index]), status, _condition(pod, "Initialized"))
+        return cls(tuple(statuses), None, is_over=True)
 
 
-def _is_started_sidecar(spec: Container | None, status: ContainerStatus) -> bool:
-    return spec is not None and spec.restart_policy == "Always" and bool(status.started)
+def _init_status(pod: Pod, progress: _Initialization) -> str:
+    assert progress.current is not None
+    state = progress.current.state
+    if state.terminated is not None:
+        return f"Init:{_ended_status(state.terminated)}"
+    if state.waiting is not None and state.waiting.reason and state.waiting.reason != "PodInitializing":
+        return f"Init:{state.waiting.reason}"
+    return f"Init:{len(progress.done)}/{len(pod.spec.init_containers)}"
+
+
+def _sidecars(pod: Pod) -> frozenset[str]:
+    return frozenset(container.name for container in pod.spec.init_containers if container.restart_policy == "Always")
 
 
 def _ended_status(ended: ContainerStateTerminated) -> str:
@@ -99,13 +136,13 @@ def _condition(pod: Pod, kind: str) -> bool:
 
 
 def _restarts(pod: Pod, now: datetime) -> str:
-    """Of the containers while they run, of the init containers while those do; with the age of the last one."""
-    counted = [*pod.status.container_statuses]
-    sidecars = {container.name for container in pod.spec.init_containers if container.restart_policy == "Always"}
-    initializing = _init_status(pod) is not None
-    for status in pod.status.init_container_statuses:
-        if initializing or status.name in sidecars:
-            counted.append(status)
+    """Of containers and sidecars, or of init containers while the pod is initialized; with the age of the last one."""
+    sidecars = _sidecars(pod)
+    progress = _Initialization.of(pod)
+    begun = progress.done if progress.current is None else (*progress.done, progress.current)
+    counted = [status for status in begun if not progress.is_over or status.name in sidecars]
+    if progress.is_over:
+        counted += pod.status.container_statuses
     number = sum(status.restart_count for status in counted)
     ends = [
         status.last_state.terminated.finished_at
