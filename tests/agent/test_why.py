@@ -23,6 +23,7 @@ from trikubelet.volumes.operations import Operations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -276,6 +277,56 @@ async def test_a_container_that_cannot_start(mock_clock: MockClock) -> None:
         answer = explain(node.agent, "default", pod.metadata.name, pod)
         assert answer is not None
         assert {run["message"] for run in answer["runs"] if run["what"] == "Ended"} == {problem}
+
+
+async def test_a_back_off_is_as_long_as_it_is_told(mock_clock: MockClock) -> None:
+    pod = static_pod("web")
+    async with sim_node() as node:
+        node.sim.program(Program.crashes(100, after=0.5, exit_code=7), container="main")
+        node.source.put(pod)
+        await _told_as_it_comes(node, pod, "Started")
+
+
+async def test_each_container_has_its_own_back_off(mock_clock: MockClock) -> None:
+    containers = [{"name": "main", "image": "test:1"}, {"name": "slow", "image": "test:1"}]
+    pod = static_pod("web", containers=containers)
+    async with sim_node() as node:
+        node.sim.program(Program.crashes(100, after=0.5, exit_code=7), container="main")
+        node.sim.program(Program.crashes(100, after=45, exit_code=7), container="slow")
+        node.source.put(pod)
+        # Where the end of another container leads to an earlier look at the pod, what was added is not waited for.
+        await _told_as_it_comes(node, pod, "Started", early=30)
+
+
+async def test_an_image_is_pulled_again_when_it_is_told(mock_clock: MockClock) -> None:
+    pod = static_pod("web")
+    async with sim_node() as node:
+        node.sim.images.fail_pulls("test:1", PullError("manifest unknown"), times=1000)
+        node.source.put(pod)
+        await _told_as_it_comes(node, pod, "Pulling")
+
+
+async def _told_as_it_comes(node: SimNode, pod: Pod, what: str, early: float = 0.0) -> None:
+    """Each time that is told of `main` is that of the next entry, but for what is added so that many pods that failed
+    together do not come back together: half of the last minute at most."""
+    told: list[tuple[datetime, float]] = []
+    happened: set[datetime] = set()
+    while trio.current_time() < 900:
+        await trio.sleep(2.9)
+        for cause in causes(node.agent, pod.metadata.uid):
+            if found := re.match(r"\w+ of `main`, tried again in (\d+) s", cause.text):
+                assert cause.until is not None
+                left = cause.until - trio.current_time()
+                assert f"{left:.0f}" == found[1]
+                told.append((node.agent.clock.now(), left))
+        entries = node.agent.journal.entries(pod.metadata.uid)
+        happened |= {one.at for one in entries if (one.what, one.container) == (what, "main")}
+    assert len(happened) >= 4
+    assert max(left for _, left in told) > 90, "longer than there is no look at the pod"
+    for at, left in told:
+        if (real := min((moment for moment in happened if moment > at), default=None)) is not None:
+            late = (real - at).total_seconds() - left
+            assert -early - 0.01 <= late <= min(left, 60) / 2 + 1, (at, left, late)
 
 
 async def test_a_pod_that_was_rejected(mock_clock: MockClock) -> None:

@@ -193,7 +193,7 @@ def _of_sync(agent: Agent, uid: str, phase: Syncing) -> Iterator[Cause]:
         yield Cause(f"its sync to end, which has gone on for {_ago(life.begun_at)}", life.begun_at)
     if status is not None:
         yield from _of_taken_ports(agent, phase.active.pod, status)
-    waiting = list(_of_containers(agent, uid, status))
+    waiting = list(_of_containers(agent, phase.active.pod, status))
     yield from waiting
     if life is not None and life.problem and not steps and not waiting:
         yield Cause(f"another attempt{_due(life.look_again_at)}: {life.problem}", life.begun_at)
@@ -325,13 +325,14 @@ def _of_runtime(agent: Agent) -> Iterator[Cause]:
         yield Cause(f"the runtime: {problem}")
 
 
-def _of_containers(agent: Agent, uid: str, status: PodStatus | None) -> Iterator[Cause]:
+def _of_containers(agent: Agent, pod: Pod, status: PodStatus | None) -> Iterator[Cause]:
     """Containers that could not be started."""
     if status is None:
         return
+    uid = pod.metadata.uid
     life = agent.workers.life(uid)
-    due = "" if life is None else _due(life.look_again_at)
-    reasons = agent.runtime.waiting_reasons(uid)
+    next_look = math.inf if life is None else life.look_again_at
+    reasons, ends = agent.runtime.waiting_reasons(uid), agent.runtime.back_off_ends(pod)
     for container in (*status.init_container_statuses, *status.container_statuses):
         if container.name not in reasons or container.state.running is not None:
             continue
@@ -341,7 +342,9 @@ def _of_containers(agent: Agent, uid: str, status: PodStatus | None) -> Iterator
         if reason == IMAGE_PULL_BACK_OFF:
             message = message.partition('": ')[2].removeprefix("ErrImagePull: ") or message
         told = [last_end] if last_end and reason == CRASH_LOOP_BACK_OFF else [message, last_end]
-        yield Cause(f"{reason} of `{container.name}`{due}: {', '.join(filter(None, told))}")
+        due = _start_due(next_look, ends.get(container.name))
+        text = f"{reason} of `{container.name}`{_due(due)}: {', '.join(filter(None, told))}"
+        yield Cause(text, until=None if math.isinf(due) else due)
         if reason == CREATE_CONTAINER_CONFIG_ERROR and (lost_at := _server_lost_at(agent)) is not None:
             yield Cause(f"the API server, which has not answered for {_ago(lost_at)} and may know more", lost_at)
 
@@ -380,6 +383,16 @@ def _shares_machine_network(status: PodStatus) -> bool:
 
 def _tcp_ports(container: Container) -> list[int]:
     return [port.container_port for port in container.ports if port.protocol in ("", "TCP")]
+
+
+def _start_due(next_look: float, back_off_end: float | None) -> float:
+    """When a container is started again: at a look at its pod, and at none before its back-off ends.
+
+    There are looks in between, after a minute at most. None is due while one goes on (infinity).
+    """
+    if back_off_end is None:
+        return next_look
+    return back_off_end if math.isinf(next_look) else max(next_look, back_off_end)
 
 
 def _last_end(container: ContainerStatus) -> str:

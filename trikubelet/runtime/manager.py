@@ -196,6 +196,19 @@ class RuntimeManager:
         """Reason and message of the pod's containers whose last start failed, by name (kubelet: reason cache)."""
         return self._waiting.of_pod(uid)
 
+    def back_off_ends(self, pod: Pod) -> dict[str, float]:
+        """Trio time at which the back-off of each container ends that could not be started for one, by name.
+
+        A look at the pod before that starts nothing.
+        """
+        images = {container.name: container.image for container in (*pod.spec.init_containers, *pod.spec.containers)}
+        failures = self._waiting.failures(pod.metadata.uid)
+        ends = {
+            name: self.images.back_off_end(pod, images.get(name, "")) if failed.retry_at is None else failed.retry_at
+            for name, failed in failures.items()
+        }
+        return {name: end for name, end in ends.items() if end is not None}
+
     def mounts_read_only_recursively(self, pod: Pod) -> bool:
         """Whether the runtime can mount the pod's volumes read-only with everything below them."""
         return self._context.abilities().handler(self._sandboxes.handler_of(pod)).recursive_read_only_mounts

@@ -106,12 +106,12 @@ class PodSyncResult:
 
 @define
 class WaitingReasons:
-    """Reason and message of the last attempt to start a container, by pod and container (kubelet: `ReasonCache`).
+    """The last attempt to start a container, if it failed, by pod and container (kubelet: `ReasonCache`).
 
     Best effort: the oldest go when there are too many.
     """
 
-    _reasons: OrderedDict[tuple[str, str], tuple[str, str]] = attrs.field(factory=OrderedDict, init=False)
+    _reasons: OrderedDict[tuple[str, str], SyncResult] = attrs.field(factory=OrderedDict, init=False)
 
     def record(self, uid: str, result: SyncResult) -> None:
         """An attempt to start one of the pod's containers went like this."""
@@ -119,11 +119,15 @@ class WaitingReasons:
         if not result.failed:
             self._reasons.pop(key, None)
             return
-        self._reasons[key] = (result.reason, result.message)
+        self._reasons[key] = result
         self._reasons.move_to_end(key)
         if len(self._reasons) > MAX_ENTRIES:
             self._reasons.popitem(last=False)
 
     def of_pod(self, uid: str) -> dict[str, tuple[str, str]]:
         """Reason and message for each of the pod's containers that could not be started, by name."""
-        return {name: reason for (pod, name), reason in self._reasons.items() if pod == uid}
+        return {name: (failed.reason, failed.message) for name, failed in self.failures(uid).items()}
+
+    def failures(self, uid: str) -> dict[str, SyncResult]:
+        """The whole results, by name of the container."""
+        return {name: failed for (pod, name), failed in self._reasons.items() if pod == uid}

@@ -384,6 +384,11 @@ class ImageManager:
             self._messages.popitem(last=False)
         return failure
 
+    def back_off_end(self, pod: Pod, image: str) -> float | None:
+        """Trio time before which the pod's image is not pulled again, since that failed; None where it did not."""
+        key = _backoff_key(pod, image)
+        return self._backoff.expires_at(key) if self._backoff.wait_of(key) else None
+
     def _refuse_in_backoff(self, wanted: _Wanted) -> None:
         key = wanted.backoff_key
         if not self._backoff.in_backoff_since_update(key, trio.current_time()):
