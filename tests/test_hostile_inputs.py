@@ -49,7 +49,7 @@ from trikubelet.formats.go_quote import go_quote
 from trikubelet.formats.image_names import parse_image_name
 from trikubelet.formats.pem import pem_blocks
 from trikubelet.formats.yaml_documents import _steps, read_documents
-from trikubelet.http.client.answer import read_simple_answer
+from trikubelet.http.client.answer import AnswerHead
 from trikubelet.http.streaming.spdy_headers import DICTIONARY, HeaderDecoder
 from trikubelet.kube_client.decoding import Known, decode_answer
 from trikubelet.kube_client.patches import strategic_patch
@@ -165,8 +165,8 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
         {b"grpc-status": b"2", b"grpc-message": text.encode(errors="replace")[: 64 * 1024]}
     ),
     "metadata of gRPC": lambda text: decode_metadata([(b"a-bin", text.encode(errors="replace")[: 64 * 1024])]),
-    "answer to a probe": lambda text: read_simple_answer(
-        b"HTTP/1.1 200 OK\r\n" + text.encode(errors="replace")[: 64 * 1024], 10240
+    "answer to a probe": lambda text: AnswerHead().feed(
+        b"HTTP/1.1 200 OK\r\n" + text.encode(errors="replace")[: 64 * 1024]
     ),
     "query of a log": lambda text: read_node_log_query({"query": [text], "pattern": [text], "tailLines": [text]}),
     "resolv.conf": parse_resolv_conf,

@@ -34,7 +34,7 @@ from trikubelet.formats.durations import parse_duration
 from trikubelet.formats.go_quote import go_quote
 from trikubelet.formats.image_names import parse_image_name
 from trikubelet.formats.pem import pem_blocks
-from trikubelet.http.client.answer import read_simple_answer
+from trikubelet.http.client.answer import AnswerHead
 from trikubelet.http.streaming.spdy_frames import FrameDecoder
 from trikubelet.kube_client.decoding import Known, decode_answer
 from trikubelet.linux.netlink import links, nftables, routes
@@ -171,7 +171,7 @@ READERS: Final[dict[str, tuple[Read, bytes]]] = {
     ),
     "object": (lambda data: decode_answer(Pod, data, "it", Known()), json.dumps(POD).encode()),
     "answer to a probe": (
-        lambda data: read_simple_answer(data, 10240),
+        lambda data: AnswerHead().feed(data),
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\n\r\nhello",
     ),
     "answer of a flexVolume driver": (

@@ -1,7 +1,7 @@
-"""Sending one GET request to a server in a pod, for hooks and probes: Trio carries, h11 speaks, ssl encrypts.
+"""Sending one GET request to a server in a pod, for hooks and probes: Trio carries, h11 writes, ssl encrypts.
 
-A probe sends the same request every few seconds and nearly always gets the same kind of answer: requests are kept as
-they were written once, and simple answers are read without h11.
+A probe sends the same request every few seconds: requests are kept as they were written once. Answers are read as Go's
+client reads them (`answer`), which is more lenient than h11; h11 takes the chunks of a body apart.
 
 Small on purpose. There is no proxy, no cookie, no connection kept, no credential and no certificate check (the agent
 cannot know the issuer of a pod's certificate), and whatever a server sends, no more than the first 10 KiB of a body are
@@ -21,9 +21,8 @@ import attrs
 import h11
 import trio
 
-from trikubelet.formats.go_quote import go_quote_bytes
 from trikubelet.formats.values import define, frozen
-from trikubelet.http.client.answer import read_simple_answer
+from trikubelet.http.client.answer import MOST_HEAD, AnswerHead, MalformedHeadError
 from trikubelet.http.client.connect import close_quietly, connect_socket, dial_problem, dial_timeout, errno_text
 from trikubelet.http.client.request import HTTPRequest, HTTPRequestError, redirected
 
@@ -35,10 +34,8 @@ MOST_BODY: Final = 10 * 1024
 CONNECT_TIMEOUT: Final = 30.0
 """Go's default."""
 _MOST_REDIRECTS: Final = 10
-_MOST_INTERIM_ANSWERS: Final = 5
 _HANDSHAKE_TIMEOUT: Final = 10.0
 _RECEIVE: Final = 16 * 1024
-_MOST_QUOTED: Final = 200
 _TELLING: Final = len(b"HTTP/")
 _BROKEN: Final = "net/http: HTTP/1.x transport connection broken"
 
@@ -101,9 +98,7 @@ class _Exchange:
     request: HTTPRequest
     connect_timeout: float
     skip_long_body: bool
-    protocol: h11.Connection = attrs.field(init=False)
-    """Reads what is no simple answer."""
-    head: h11.Response | None = None
+    head: AnswerHead | None = None
     body: bytearray = attrs.field(factory=bytearray)
 
     async def run(self, deadline: float) -> HTTPResponse:
@@ -115,18 +110,15 @@ class _Exchange:
                 carrier = _SocketStream(sock)
                 stream = carrier if self.request.scheme == "http" else await self._encrypt(carrier)
                 received = await self._ask(stream)
-                if simple := read_simple_answer(received, MOST_BODY):
-                    return HTTPResponse(simple.status, simple.location, simple.body)
-                self.head = await self._read_head(received, stream)
-                problem = await self._read_body(self.head, stream)
+                self.head, rest = await self._read_head(received, stream)
+                problem = await self._read_body(self.head, rest, stream)
             finally:
                 close_quietly(sock)
         if self.head is None:
             raise self._error("context deadline exceeded (Client.Timeout exceeded while awaiting headers)")
         if scope.cancelled_caught:
             problem = "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
-        location = _header(self.head, b"location")
-        return HTTPResponse(self.head.status_code, location, bytes(self.body[:MOST_BODY]), problem)
+        return HTTPResponse(self.head.status, self.head.location, bytes(self.body[:MOST_BODY]), problem)
 
     async def _connect(self) -> socket.socket:
         host, port = self.request.host, self.request.port
@@ -164,52 +156,46 @@ class _Exchange:
         except trio.BrokenResourceError as error:
             raise self._error(self._broken_by(error)) from error
 
-    async def _read_head(self, received: bytes, stream: trio.abc.Stream) -> h11.Response:
-        """The answer that begins with what was received."""
-        self.protocol = h11.Connection(h11.CLIENT)
-        for sent in _events(self.request):
-            self.protocol.send(sent)
+    async def _read_head(self, received: bytes, stream: trio.abc.Stream) -> tuple[AnswerHead, bytes]:
+        """The head of the answer that begins with what was received, and what follows it."""
+        head, taken = AnswerHead(), 0
+        if not received:
+            raise self._error("EOF")
         try:
-            self._receive(received)
-            for _ in range(_MOST_INTERIM_ANSWERS):
-                event = await self._next_event(stream)
-                if isinstance(event, h11.Response):
-                    return event
-        except EOFError as error:
-            raise self._error("EOF") from error
-        except h11.RemoteProtocolError as error:
-            raise self._error(f"{_BROKEN}: {_malformed(received, error)}") from error
+            while (rest := head.feed(received)) is None or head.is_interim:
+                taken += len(received)
+                if taken > MOST_HEAD:
+                    raise self._error(f"net/http: server response headers exceeded {MOST_HEAD} bytes; aborted")
+                if rest is not None:
+                    head, received, taken = AnswerHead(), rest, taken - len(rest)
+                if not rest and not (received := bytes(await stream.receive_some(_RECEIVE))):
+                    raise self._error(f"{_BROKEN}: unexpected EOF")
+        except MalformedHeadError as error:
+            raise self._error(f"{_BROKEN}: {error}") from error
         except trio.BrokenResourceError as error:
             raise self._error(self._broken_by(error)) from error
-        raise self._error(f"{_BROKEN}: too many 1xx informational responses")
+        return head, rest
 
-    async def _read_body(self, head: h11.Response, stream: trio.abc.Stream) -> str:
+    async def _read_body(self, head: AnswerHead, rest: bytes, stream: trio.abc.Stream) -> str:
         """What the body begins with. Returns the problem that cut it short, empty for none."""
-        announced = _header(head, b"content-length")
-        if self.skip_long_body and announced.isdecimal() and int(announced) > MOST_BODY:
+        if self.skip_long_body and (head.length or 0) > MOST_BODY:
             return ""
+        chunks = _Chunks() if head.chunked else None
+        wanted = MOST_BODY if head.length is None else min(head.length, MOST_BODY)
         try:
-            while len(self.body) < MOST_BODY:
-                event = await self._next_event(stream)
-                if not isinstance(event, h11.Data):
+            while True:
+                self.body += rest if chunks is None else chunks.feed(rest)
+                if len(self.body) >= wanted or (chunks is not None and chunks.ended):
                     break
-                self.body += event.data
-        except (h11.RemoteProtocolError, trio.BrokenResourceError):
+                if not (rest := bytes(await stream.receive_some(_RECEIVE))):
+                    return "" if head.length is None and chunks is None else "unexpected EOF"
+        except trio.BrokenResourceError:
             return "unexpected EOF"
+        except h11.RemoteProtocolError:
+            return "malformed chunked encoding"
+        if head.length is not None:
+            del self.body[head.length :]
         return ""
-
-    async def _next_event(self, stream: trio.abc.Stream) -> h11.Event:
-        """Raises EOFError when the connection ends before an answer."""
-        while True:
-            event = self.protocol.next_event()
-            if isinstance(event, h11.Event):
-                return event
-            self._receive(bytes(await stream.receive_some(_RECEIVE)))
-
-    def _receive(self, data: bytes) -> None:
-        if not data and self.protocol.their_state is h11.SEND_RESPONSE:
-            raise EOFError
-        self.protocol.receive_data(data)
 
     def _broken_by(self, error: trio.BrokenResourceError) -> str:
         match error.__cause__:
@@ -246,16 +232,26 @@ def _trusting() -> ssl.SSLContext:
     return context
 
 
-def _malformed(received: bytes, error: h11.RemoteProtocolError) -> str:
-    """What is wrong with the answer that begins with `received`."""
-    if "status line" not in str(error):
-        return f"malformed HTTP response: {error}"
-    line, _, _ = received.partition(b"\n")
-    return f"malformed HTTP response {go_quote_bytes(line.rstrip()[:_MOST_QUOTED])}"
+class _Chunks:
+    """Takes the chunks of a body apart, with h11."""
 
+    def __init__(self) -> None:
+        self._protocol = h11.Connection(h11.CLIENT)
+        self._protocol.send(h11.Request(method="GET", target="/", headers=[("Host", "")]))
+        self._protocol.send(h11.EndOfMessage())
+        self._protocol.receive_data(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        self._protocol.next_event()
+        self.ended = False
 
-def _header(head: h11.Response, wanted: bytes) -> str:
-    return next((value.decode("latin-1") for name, value in head.headers if name == wanted), "")
+    def feed(self, data: bytes) -> bytes:
+        """The body's bytes that are whole with these. Raises RemoteProtocolError."""
+        if data:
+            self._protocol.receive_data(data)
+        found = bytearray()
+        while isinstance(event := self._protocol.next_event(), h11.Data):
+            found += event.data
+        self.ended = isinstance(event, h11.EndOfMessage)
+        return bytes(found)
 
 
 class _SocketStream(trio.abc.Stream):
