@@ -400,7 +400,7 @@ def test_an_agent_is_started_to_end_something_only_where_there_is_something(
 def test_a_keeper_without_an_agent_is_ended(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trikubelet.agent.run.run_agent", lambda options: 7)
     (root_dir / "runtime").mkdir()
-    with socket.socket(socket.AF_UNIX) as keeper:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as keeper:
         keeper.bind(str(root_dir / "runtime/keeper.sock"))
         keeper.listen()
         assert run_command("stop", "--root-dir", root_dir).code == 7

@@ -59,9 +59,9 @@ def agent_pid(root_dir: Path) -> int | None:
     return listener_pid(root_dir / SOCKET_NAME)
 
 
-def listener_pid(path: Path) -> int | None:
+def listener_pid(path: Path, kind: int = socket.SOCK_STREAM) -> int | None:
     """Return the process that listens on a Unix socket, or None. Raises CommandError for another user's."""
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
+    with closing(socket.socket(socket.AF_UNIX, kind)) as connection:
         connection.settimeout(CONNECT_TIMEOUT)
         try:
             with socket_address(str(path)) as address:

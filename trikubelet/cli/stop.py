@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,7 +77,8 @@ def _is_anything_left(runtime: Path, pods: Path) -> bool:
     if not runtime.is_dir():
         return False
     leftovers = (runtime / "containers", runtime / "sandboxes", pods)
-    return listener_pid(runtime / KEEPER_SOCKET) is not None or any(map(_has_entries, leftovers))
+    keeper = listener_pid(runtime / KEEPER_SOCKET, socket.SOCK_SEQPACKET)
+    return keeper is not None or any(map(_has_entries, leftovers))
 
 
 def _has_entries(folder: Path) -> bool:
