@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.cli.failures import CommandError
@@ -43,9 +43,10 @@ class Waiting:
         """Ask for the reasons, and show them. Raises no CommandError: the command itself notices a lost agent."""
         from trikubelet.agent.console import Terminal, name_some  # what ends within a second spares it
 
-        reasons = [f"{pod.removeprefix('default/')}: {why}" for pod, why in self._reasons()]
-        rest = [pod.removeprefix("default/") for pod in list(self.pods)[len(reasons) :]]
-        text = f"waiting for {name_some([*reasons, *rest])}" if reasons else ""
+        reasons = list(self._reasons())
+        rest = list(self.pods)[len(reasons) :]
+        shown = [text.removeprefix("default/") for text in (*reasons, *rest)]
+        text = f"waiting for {name_some(shown)}" if reasons else ""
         if sys.stderr.isatty():
             self._terminal = self._terminal or Terminal(sys.stderr)
             self._terminal.show(text)
@@ -68,14 +69,12 @@ class Waiting:
         if self._terminal is not None:
             self._terminal.show("")
 
-    def _reasons(self) -> Iterator[tuple[str, str]]:
+    def _reasons(self) -> Iterator[str]:
+        """Yield the first pods, each with what it waits for, if it waits for anything."""
         for pod in list(self.pods)[:MOST_ASKED]:
-            try:
-                answer = self._client.get(f"/pods/{pod}/why")
-            except CommandError:
-                continue
-            waits = answer.get("waits", ())
-            yield pod, waits[0]["text"] if waits else answer["cause"]
+            with suppress(CommandError):
+                waits = self._client.get(f"/pods/{pod}/why")["waits"]
+                yield f"{pod}: {waits[0]['text']}" if waits else pod
 
 
 def raise_together(errors: list[CommandError]) -> None:
