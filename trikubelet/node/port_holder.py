@@ -49,12 +49,14 @@ def port_holder(address: str, number: int) -> Holder | None:
 
     Looks through all processes, which takes long on a large machine.
     """
-    sockets = dict(_listening(ipaddress.ip_address(address), number))
+    bound = ipaddress.ip_address(address)
     # A socket that was inherited has several; the agent, or the oldest, is the one to end.
-    found = sorted(_processes(sockets), key=lambda holder: (holder.root_dir is None, holder.pid))
+    found = sorted(
+        _processes(dict(_listening(bound, number))), key=lambda holder: (holder.root_dir is None, holder.pid)
+    )
     if found:
         return found[0]
-    users = {_user(uid) for uid in sockets.values()}
+    users = {_user(uid) for _, uid in _listening(bound, number)}  # once more: it may have ended meanwhile
     return Holder(None, f"a process of the user {users.pop()}") if len(users) == 1 else None
 
 

@@ -263,23 +263,34 @@ class _ServedPort:
 
 async def open_port(port: Port) -> trio.socket.SocketType:
     """A socket that listens. Raises PortError."""
+    holder = None
     try:
-        numeric = socket.AI_NUMERICHOST  # so that no name server is asked
-        found = await trio.socket.getaddrinfo(port.address, port.number, type=socket.SOCK_STREAM, flags=numeric)
-        family, *_, address = found[0]
-        if not ipaddress.ip_address(str(address[0])).is_unspecified:
-            return trio.socket.from_stdlib_socket(_listening(family, address))
         try:
-            return trio.socket.from_stdlib_socket(_listening(socket.AF_INET6, ("::", port.number)))
+            return await _opened(port)
         except OSError as error:
-            if error.errno not in _NO_IPV6:
+            if error.errno != errno.EADDRINUSE:
                 raise
-            return trio.socket.from_stdlib_socket(_listening(socket.AF_INET, ("0.0.0.0", port.number)))
-    except OSError as error:
-        place, holder = _shown(port.address, port.number), None
-        if error.errno == errno.EADDRINUSE:
             holder = await trio.to_thread.run_sync(port_holder, port.address, port.number)
+            if holder is not None:
+                raise
+        return await _opened(port)  # whoever had it has ended meanwhile
+    except OSError as error:
+        place = _shown(port.address, port.number)
         raise PortError(f"cannot listen on {place} ({port.name}): {_what_to_do(error, port, holder)}") from error
+
+
+async def _opened(port: Port) -> trio.socket.SocketType:
+    numeric = socket.AI_NUMERICHOST  # so that no name server is asked
+    found = await trio.socket.getaddrinfo(port.address, port.number, type=socket.SOCK_STREAM, flags=numeric)
+    family, *_, address = found[0]
+    if not ipaddress.ip_address(str(address[0])).is_unspecified:
+        return trio.socket.from_stdlib_socket(_listening(family, address))
+    try:
+        return trio.socket.from_stdlib_socket(_listening(socket.AF_INET6, ("::", port.number)))
+    except OSError as error:
+        if error.errno not in _NO_IPV6:
+            raise
+        return trio.socket.from_stdlib_socket(_listening(socket.AF_INET, ("0.0.0.0", port.number)))
 
 
 def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
