@@ -1,13 +1,13 @@
 """A container that mounts a hierarchy of cgroup v1 for itself finds its own group there, and nothing above it.
 
-Whoever unshares a cgroup namespace gets the groups that the process is in as the roots of what it mounts. So a process
+When a process unshares its cgroup namespace, the groups that it is in become the roots of what it mounts. So a process
 in the root group of a hierarchy would get the groups of the whole machine, and may write them as the machine's root.
 
 | hole | here |
 |---|---|
 | CVE-2022-0492 (kernel): the release agent is written from a user namespace | kernels of then are not asked for; \
 the file is in the root group alone, which no container is in: `test_its_own_group_is_all…` |
-| a hierarchy without limits (`freezer`, `blkio`) is one that no container is put into a group of | \
+| containers are in no group of a hierarchy without limits (`freezer`, `blkio`) | \
 `test_its_own_group_is_all…`, `test_every_process_of_a_pod…` |
 """
 

@@ -1,9 +1,9 @@
 """Cgroups of containers: limits where a controller is writable, and a way to kill everything inside.
 
 Three layouts occur: v2 alone, v1 alone, and v1 controllers beside a bare v2 tree ("hybrid"). Each container gets a
-group in every hierarchy: v2 for `cgroup.kill`, v1 controllers for limits. Hierarchies that this runtime has no use for
-(blkio, named ones, the freezer beside v2) get one too: a process that unshares its cgroup namespace can mount each
-hierarchy from its own group on, and may write there what root may.
+group in every hierarchy: v2 for `cgroup.kill`, v1 controllers for limits. A container also gets groups in hierarchies
+that this runtime does not use (blkio, named ones, the freezer if v2 is mounted): a process that unshares its cgroup
+namespace can mount each hierarchy from its own group on, and may write there what root may.
 
 Groups lie beneath the group that the keeper itself is in (so what confines the agent confines its containers), except
 in v2 and systemd's own hierarchy, where the root is taken if it may be: a service manager that stops the agent must not
@@ -22,6 +22,7 @@ import os
 import signal
 import time
 
+from trikubelet.embedded.keeper.cgroup_settings import v1_settings, v2_settings
 from trikubelet.embedded.keeper.device_program import DevicePrograms
 from trikubelet.linux.trees import bottom_up
 
@@ -184,7 +185,7 @@ class ContainerCgroup:
         Raises OSError: then some are set, and the rest is as it was.
         """
         if self.controllers:
-            settings = _v1_settings(resources)
+            settings = v1_settings(resources)
             if self._grows_with_swap(resources):
                 settings.sort(key=lambda setting: setting[1] != "memory.memsw.limit_in_bytes")
             waiting: list[tuple[str, str]] = []
@@ -201,7 +202,7 @@ class ContainerCgroup:
             for path, value in waiting:
                 write_file(path, value)
         if self.unified:
-            for name, value in _v2_settings(resources):
+            for name, value in v2_settings(resources):
                 path = f"{self.unified}/{name}"
                 if os.path.exists(path):
                     write_file(path, value)
@@ -258,7 +259,7 @@ def _kill(pid: int) -> None:
 
 
 def _thaw(freezer: str) -> None:
-    """Let killed processes end: also those that the container itself has frozen, in groups that it made."""
+    """Thaw killed processes, so that they end. The container may have frozen them itself, in groups that it made."""
     for group, _, _ in bottom_up(freezer):
         try:
             state = os.open("freezer.state", os.O_WRONLY | os.O_CLOEXEC, dir_fd=group)
@@ -269,46 +270,6 @@ def _thaw(freezer: str) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENODEV):  # the group has been removed meanwhile
                 raise
-
-
-def _v1_settings(resources: dict[str, Any]) -> list[tuple[str, str, str]]:
-    settings: list[tuple[str, str, str]] = []
-    for controller, name, field in (
-        ("cpu", "cpu.shares", "cpu_shares"),
-        ("cpu", "cpu.cfs_period_us", "cpu_period"),
-        ("cpu", "cpu.cfs_quota_us", "cpu_quota"),
-        ("memory", "memory.limit_in_bytes", "memory_limit_in_bytes"),
-        ("memory", "memory.memsw.limit_in_bytes", "memory_swap_limit_in_bytes"),
-        ("cpuset", "cpuset.cpus", "cpuset_cpus"),
-        ("cpuset", "cpuset.mems", "cpuset_mems"),
-    ):
-        value = resources.get(field)
-        if value:
-            settings.append((controller, name, str(value)))
-    for size, limit in (resources.get("hugepage_limits") or {}).items():
-        settings.append(("hugetlb", f"hugetlb.{size}.limit_in_bytes", str(limit)))
-    return settings
-
-
-def _v2_settings(resources: dict[str, Any]) -> list[tuple[str, str]]:
-    settings: list[tuple[str, str]] = []
-    shares, quota = resources.get("cpu_shares"), resources.get("cpu_quota")
-    if shares:
-        settings.append(("cpu.weight", str(1 + (min(max(shares, 2), 262144) - 2) * 9999 // 262142)))
-    if quota:
-        settings.append(("cpu.max", f"{quota if quota > 0 else 'max'} {resources.get('cpu_period') or 100000}"))
-    limit, with_swap = resources.get("memory_limit_in_bytes"), resources.get("memory_swap_limit_in_bytes")
-    if limit:
-        settings.append(("memory.max", str(limit) if limit > 0 else "max"))
-    if limit and limit > 0 and with_swap:
-        settings.append(("memory.swap.max", str(max(0, with_swap - limit)) if with_swap > 0 else "max"))
-    for name, field in (("cpuset.cpus", "cpuset_cpus"), ("cpuset.mems", "cpuset_mems")):
-        if resources.get(field):
-            settings.append((name, resources[field]))
-    for size, huge in (resources.get("hugepage_limits") or {}).items():
-        settings.append((f"hugetlb.{size}.max", str(huge)))
-    settings += [(name, value) for name, value in (resources.get("unified") or {}).items() if "/" not in name]
-    return settings
 
 
 class Cgroups:
@@ -324,7 +285,7 @@ class Cgroups:
         self.unified: str | None = None
         self.controllers: dict[str, str] = {}
         self._others: dict[str, str] = {}
-        """Hierarchies of v1 in which a container gets a group only to be in none of the machine's."""
+        """Folders in v1 hierarchies that this runtime does not use, by controller or by the option that names one."""
         self._service: list[str] = []
         self._device_programs: DevicePrograms | None = None
         """Rules for devices on v2."""
@@ -337,7 +298,7 @@ class Cgroups:
 
     @property
     def usable(self) -> bool:
-        """Whether there is a hierarchy in which containers get groups."""
+        """True if containers get groups in at least one hierarchy."""
         return bool(self.unified or self.controllers or self._others)
 
     @property
@@ -507,7 +468,10 @@ class Cgroups:
             group.views[os.path.basename(self._mounts[controller])] = path
 
     def _make_other(self, name: str, folder: str, container: str, parent: str) -> str:
-        """The pod may have no group there, and nobody would remove one that is made here."""
+        """Return the container's group: below the pod's if that exists, else below the runtime's.
+
+        The agent may not know the hierarchy, and would not remove a pod's group that is made here.
+        """
         above = self._below(self._mounts[name], parent)
         if above and os.path.isdir(above):
             folder = above

@@ -68,7 +68,7 @@ def hold_pid_namespace(channel: socket.socket, machine: Machine, *, born_in_cgro
     """
     try:
         group, networks = protocol.receive(channel, _LONGEST_REQUEST)
-        # It gets cgroups and a keyring as containers do, since they can take it over.
+        # Its cgroups and keyring are the pod's alone, since a container of the pod can take it over.
         ContainerCgroup.from_json(json.loads(group)).join(born_inside=born_in_cgroup)
         identity.join_keyring(None, own_is_empty=machine.keyring_is_empty)
         for network in networks:

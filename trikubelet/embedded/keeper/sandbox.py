@@ -60,7 +60,7 @@ class Sandbox:
         """A socket in there, for who sets it up: one that is made later costs a process."""
         self.pid_namespace: int | None = None
         self._group: ContainerCgroup | None = None
-        """Of the first process of the shared PID namespace."""
+        """Cgroups of the first process of the shared PID namespace."""
         self.host_ipc: bool = spec["host_ipc"]
         self.shared_memory: int | None = None
         """A mount namespace whose root is the pod's `/dev/shm`; None for one that shares the machine's."""
