@@ -84,6 +84,27 @@ async def test_a_node_of_a_cluster_without_a_folder_says_so(autojump_clock: Mock
             await Acting(stage.agent, LocalView(stage.agent).pod).apply(MANIFEST, "web.yaml", dry_run=False)
 
 
+async def test_in_a_cluster_commands_write_beside_other_static_pods(autojump_clock: MockClock, tmp_path: Path) -> None:
+    static = tmp_path / "static"
+    static.mkdir()
+    (static / "web.yaml").write_bytes(theirs := MANIFEST.replace(b"web", b"api-server"))
+    async with cluster_stage() as stage:
+        agent = stage.agent
+        agent.options = attrs.evolve(agent.options, root_dir=tmp_path, manifests=static)
+        actions = Acting(agent, LocalView(agent).pod)
+        applied = await actions.apply(MANIFEST, "web.yaml", dry_run=False)
+        assert applied["file"] == str(static / "trikubelet-web.yaml")
+        with pytest.raises(ActingRefusedError, match=r"web\.yaml, a file that no command wrote as it is now"):
+            await actions.apply(theirs + b"#", "web.yaml", dry_run=False)
+        (static / "trikubelet-web.yaml").write_bytes(edited := MANIFEST + b"# mine now\n")
+        with pytest.raises(ActingRefusedError, match="a file that no command wrote as it is now"):
+            await actions.apply(MANIFEST, "web.yaml", dry_run=False)
+        assert {file.name: file.read_bytes() for file in static.iterdir()} == {
+            "web.yaml": theirs,
+            "trikubelet-web.yaml": edited,
+        }
+
+
 async def test_a_container_is_restarted_in_place_with_its_hook_and_the_others_run_on(mock_clock: MockClock) -> None:
     hook = {"preStop": {"exec": {"command": ["drain"]}}}
     containers = [{"name": "main", "image": "test:1", "lifecycle": hook}, {"name": "other", "image": "test:1"}]

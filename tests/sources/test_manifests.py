@@ -260,6 +260,19 @@ def test_documents_before_and_behind_one_that_is_no_yaml_are_checked() -> None:
     ]
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_the_next_document_is_found_behind_letters_of_several_bytes(newline: str) -> None:
+    text = "a: é漢\U0001f600\n---\nb: [é漢\U0001f600\n---\n# é\nc: [\n---\nkind: Pod\n".replace("\n", newline)
+    assert [problem.split(": ")[0] for problem in problems(text)] == [
+        "/m/a.yaml:4",
+        "/m/a.yaml:7",
+        "/m/a.yaml:1",
+        "/m/a.yaml:8",
+        "/m/a.yaml:8",
+        "/m/a.yaml:8",
+    ]
+
+
 def test_each_value_that_is_no_yaml_is_told_and_the_others_are_checked() -> None:
     text = (
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: !odd a\n  labels: *none\nspec:\n  containers:\n"
@@ -296,4 +309,4 @@ def test_two_pods_without_a_name_are_not_called_the_same_pod() -> None:
 def test_the_number_of_problems_is_bounded(text: str) -> None:
     found = problems(text)
     assert len(found) <= MAX_PROBLEMS + 1
-    assert re.fullmatch(r"/m/a\.yaml:(\d+: stopped after 50 .*| and \d+ more problems)", found[-1]), found[-1]
+    assert re.fullmatch(r"/m/a\.yaml:(\d+: stopped after 50 .*| and \d+ more)", found[-1]), found[-1]

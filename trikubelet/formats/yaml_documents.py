@@ -127,10 +127,10 @@ def _raise(error: YamlError) -> None:
 def _read_all(text: str, on_error: Callable[[YamlError], None]) -> list[Document]:
     """Documents before and behind those that are no YAML."""
     documents: list[Document] = []
-    lines, begin, count = text.split("\n"), 0, 0
+    begin, line, count = 0, 0, 0
     told = set()
     for _ in range(MAX_ERRORS):
-        builder = _Builder("\n".join(lines[begin:]), on_error, begin, count)
+        builder = _Builder(text[begin:] if begin else text, on_error, line, count)
         try:
             documents.extend(builder.documents())
             return documents
@@ -141,12 +141,12 @@ def _read_all(text: str, on_error: Callable[[YamlError], None]) -> list[Document
             if isinstance(error, _LimitError):
                 return documents
         # A line `---` begins a document, whatever stands before it.
-        later = range(max(builder.document_line, begin) + 1, len(lines))
-        found = next((line for line in later if _BEGIN.match(lines[line])), None)
+        found = _BEGIN.search(text, begin + builder.document_at + 1)
         if found is None:
             return documents
-        begin, count = found, builder.count
-    on_error(YamlError(begin + 1, f"stopped after {MAX_ERRORS} documents that are no YAML"))
+        line += text.count("\n", begin, found.start())
+        begin, count = found.start(), builder.count
+    on_error(YamlError(line + 1, f"stopped after {MAX_ERRORS} documents that are no YAML"))
     return documents
 
 
@@ -172,7 +172,7 @@ def _join_surrogates(match: re.Match[str]) -> str:
     return match[1] + chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
 
 
-_BEGIN: Final = re.compile(r"---(\s|$)")
+_BEGIN: Final = re.compile(r"^---(?=\s|$)", re.M)
 
 
 class _Builder:
@@ -190,8 +190,8 @@ class _Builder:
         """Number of the text's first line."""
         self.count = count
         """Nodes so far, with those of earlier builders."""
-        self.document_line = first
-        """Where the last document began; the first line of the file is 0."""
+        self.document_at = 0
+        """Where the last document began, in characters of the text."""
         self._line = self._first
         """Of the value that was read last."""
         self._anchors: dict[str, Node] = {}
@@ -204,7 +204,7 @@ class _Builder:
                 self._anchors = {}
                 self._duplicates = []
                 begin: Any = event.start_mark
-                self.document_line = begin.line + self._first - 1
+                self.document_at = begin.index
                 root = self._node(self._next(), None, 0)
                 yield Document(root, tuple(self._duplicates))
             event = self._next()

@@ -250,7 +250,7 @@ class _Parser:
         """The problems, in the order in which they were found, and how many more there are."""
         if not self._more:
             return self.problems
-        return [*self.problems, ManifestProblem(self._file, None, "", f"and {self._more} more problems")]
+        return [*self.problems, ManifestProblem(self._file, None, "", f"and {self._more} more")]
 
     def document(self, document: Document) -> None:
         for duplicate in document.duplicates:
