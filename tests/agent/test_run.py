@@ -17,7 +17,7 @@ from trikubelet.agent.start import StartError
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.node.pod_managers import PodManager
 
-KUBELET = PodManager("the Go kubelet", 7, cgroup_root="/")
+KUBELET = PodManager("the Go kubelet", 7, cgroup_root="/", root_dir="/var/lib/kubelet")
 PODMAN = PodManager("podman", 8)
 ALONE = AgentOptions(configuration=KubeletConfiguration(), root_dir=Path("/root/folder"), node_name="n")
 IN_CLUSTER = attrs.evolve(ALONE, cluster=ClusterOptions(kubeconfig=Path("/k"), cert_dir=Path("/c")))
@@ -49,7 +49,7 @@ def test_the_start_names_others_that_manage_pods_in_one_line(monkeypatch: pytest
 
 
 def test_a_node_of_a_cluster_has_one_kubelet(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StartError, match=r"the Go kubelet \(pid 7\) manages the pods of this node"):
+    with pytest.raises(StartError, match=r"the Go kubelet \(pid 7\) manages the same pods"):
         told_beside(monkeypatch, IN_CLUSTER, PODMAN, KUBELET)
     elsewhere = attrs.evolve(KUBELET, cgroup_root="/nodes/two")
     assert [level for level, _ in told_beside(monkeypatch, IN_CLUSTER, elsewhere)] == ["info"]

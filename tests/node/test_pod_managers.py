@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from trikubelet.node.pod_managers import describe, kubelet_with_root, other_pod_managers
+from trikubelet.node.pod_managers import conflicting_kubelet, describe, other_pod_managers
 
 HOST = ("pid:[1]", "cgroup:[1]")
 KUBELET = ("/usr/bin/kubelet", "--config=/etc/kubelet.yaml", "--node-ip=::1")
@@ -124,5 +124,23 @@ def test_a_kubelet_with_the_same_cgroup_root_manages_the_same_pods(
         if config:
             (folder / place / "kubelet.yaml").write_text(config)
     others = other_pod_managers(processes.folder / "own-root", processes.folder)
-    found = kubelet_with_root(others, own_root)
+    found = conflicting_kubelet(others, processes.folder / "own-root", own_root)
     assert (found is not None and found.pid == 7) is conflicts
+    assert conflicting_kubelet(others, processes.folder / "own-root", None) is None, (
+        "without a cluster its pods are its own"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [("kubelet", "--root-dir={folder}/link"), ("kubelet", "--root-dir", "{folder}/own-root")]
+)
+def test_no_agent_works_in_the_root_folder_of_a_kubelet(processes: Processes, words: tuple[str, ...]) -> None:
+    """It would take the kubelet's pods for its own by their folders."""
+    root = processes.folder / "own-root"
+    root.mkdir()
+    (processes.folder / "link").symlink_to(root)
+    processes.add(7, "kubelet", tuple(word.format(folder=processes.folder) for word in words))
+    others = other_pod_managers(root, processes.folder)
+    found = conflicting_kubelet(others, root, None)
+    assert found is not None
+    assert conflicting_kubelet(others, processes.folder / "another", None) is None

@@ -38,8 +38,8 @@ from trikubelet.node.pod_managers import (
     KUBELET_SHARES_RUNTIME,
     OTHER_RUNTIME,
     STOP_KUBELET,
+    conflicting_kubelet,
     describe,
-    kubelet_with_root,
     other_pod_managers,
 )
 from trikubelet.node.start_checks import StartCheckError, check_machine
@@ -194,9 +194,10 @@ def _look_for_others(options: AgentOptions) -> None:
     except OSError as error:
         log.warning("cannot look for other programs that manage pods here", problem=str(error))
         return
-    kubelet = None if options.cluster is None else kubelet_with_root(others, options.configuration.cgroup_root)
+    cgroup_root = None if options.cluster is None else options.configuration.cgroup_root
+    kubelet = conflicting_kubelet(others, options.root_dir, cgroup_root)
     if kubelet is not None:
-        raise StartError(f"{kubelet} manages the pods of this node, and each would end the other's: {STOP_KUBELET}")
+        raise StartError(f"{kubelet} manages the same pods, and each would end the other's: {STOP_KUBELET}")
     if options.runtime_endpoint != EMBEDDED and any(one.is_kubelet for one in others):
         log.warning(f"{KUBELET_SHARES_RUNTIME}: {OTHER_RUNTIME}", others=describe(others))
     elif others:

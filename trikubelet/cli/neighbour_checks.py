@@ -26,7 +26,7 @@ def check_neighbours(
     except OSError as error:
         return warn(SUBJECT, f"cannot be looked for: {error}", "mount /proc")
     told = managers.describe(others)
-    if cgroup_root is not None and managers.kubelet_with_root(others, cgroup_root) is not None:
+    if managers.conflicting_kubelet(others, root_dir, cgroup_root) is not None:
         return fail(SUBJECT, told, managers.STOP_KUBELET)
     if shares_runtime and any(one.is_kubelet for one in others):
         return warn(SUBJECT, f"{told}: {managers.KUBELET_SHARES_RUNTIME}", managers.OTHER_RUNTIME)

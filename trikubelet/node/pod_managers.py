@@ -26,13 +26,16 @@ _KUBELETS: Final = {
     "k3s-agent": "k3s",
 }
 """Programs with a kubelet in them, by the name of the process."""
+_KUBELET_ROOT_DIR: Final = "/var/lib/kubelet"
 _K3S_COMMANDS: Final = frozenset({"server", "agent"})
 _NAMESPACES: Final = ("pid", "cgroup")
 _LOCK: Final = "/trikubelet.lock"
 """Below its root folder, each agent holds this file open."""
 _CGROUP_ROOT: Final = re.compile(r"""^cgroupRoot:[ \t]*["']?([^"'\s#]+)""", re.MULTILINE)
 KUBELET_SHARES_RUNTIME: Final = "a kubelet that uses the same runtime ends this agent's pods, as it does not know them"
-STOP_KUBELET: Final = "stop it, or give this agent a cgroupRoot of its own and a runtime that the kubelet does not use"
+STOP_KUBELET: Final = (
+    "stop it, or give this agent a root folder, a cgroupRoot and a runtime that the kubelet does not use"
+)
 OTHER_RUNTIME: Final = "use --runtime-endpoint embedded, or a runtime of this agent's own"
 _MOST_BYTES: Final = 1 << 20
 """Longest arguments and configuration that are read."""
@@ -47,14 +50,14 @@ class PodManager:
     cgroup_root: str | None = None
     """Cgroup root of a kubelet. None: the program is no kubelet."""
     root_dir: str = ""
-    """Root folder of another agent; empty for other programs."""
+    """Root folder of another agent or a kubelet; empty for other programs."""
 
     @property
     def is_kubelet(self) -> bool:
         return self.cgroup_root is not None
 
     def __str__(self) -> str:
-        where = f", root folder {self.root_dir}" if self.root_dir else ""
+        where = f", root folder {self.root_dir}" if self.root_dir and not self.is_kubelet else ""
         return f"{self.name} (pid {self.pid}{where})"
 
 
@@ -74,16 +77,22 @@ def other_pod_managers(root_dir: Path, proc: Path = PROC) -> list[PodManager]:
                 continue
         except OSError:
             continue  # it has ended meanwhile, or is somebody else's
-        if manager.root_dir != str(root_dir.resolve()):
+        if manager.is_kubelet or manager.root_dir != str(root_dir.resolve()):
             found.setdefault((manager.name, manager.root_dir), manager)
     return list(found.values())
 
 
-def kubelet_with_root(managers: Sequence[PodManager], cgroup_root: str) -> PodManager | None:
-    """The kubelet that keeps its pods below this cgroup root, which is empty for the root of the hierarchies."""
-    return next(
-        (one for one in managers if one.is_kubelet and _normal(one.cgroup_root or "") == _normal(cgroup_root)), None
-    )
+def conflicting_kubelet(managers: Sequence[PodManager], root_dir: Path, cgroup_root: str | None) -> PodManager | None:
+    """The kubelet that manages the same pods as an agent with this root folder: each would end the other's.
+
+    `cgroup_root`: that of a node of a cluster, empty for the root of the hierarchies; None without a cluster.
+    """
+    mark = str(root_dir.resolve())
+    for one in managers:
+        same_pods = cgroup_root is not None and _normal(one.cgroup_root or "") == _normal(cgroup_root)
+        if one.is_kubelet and (same_pods or str(Path(one.root_dir).resolve()) == mark):
+            return one
+    return None
 
 
 def describe(managers: Sequence[PodManager]) -> str:
@@ -103,7 +112,8 @@ def _manager(folder: Path, pid: int) -> PodManager | None:
     if name in _KUBELETS:
         if name == "k3s" and arguments[1:2] and arguments[1] not in _K3S_COMMANDS:
             return None  # k3s is its own kubectl, too
-        return PodManager(_KUBELETS[name], pid, cgroup_root=_cgroup_root(folder, arguments))
+        named = _flag(arguments, "root-dir") or _KUBELET_ROOT_DIR
+        return PodManager(_KUBELETS[name], pid, cgroup_root=_cgroup_root(folder, arguments), root_dir=named)
     if name == "podman" or (name == "conmon" and "podman" in map(_base, arguments)):
         return PodManager("podman", pid)
     if "trikubelet" in map(_base, arguments):
