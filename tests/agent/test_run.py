@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.captured_logs import capture_logs
 from trikubelet.agent import run as agent_run
+from trikubelet.agent.console import Terminal
 from trikubelet.agent.options import AgentOptions, ClusterOptions
 from trikubelet.agent.root_folder import RootFolderInUseError, lock_root_folder
 from trikubelet.agent.run import socket_path
@@ -28,8 +30,8 @@ def told_beside(monkeypatch: pytest.MonkeyPatch, options: AgentOptions, *others:
     """Level and text of what the start of an agent says."""
     monkeypatch.setattr(agent_run, "other_pod_managers", lambda root_dir: list(others))
     with capture_logs() as lines:
-        agent_run._look_for_others(options)
-    return [(line["log_level"], f"{line['event']}: {line['others']}") for line in lines]
+        agent_run._look_for_others(options, None)
+    return [(line["log_level"], line["event"]) for line in lines]
 
 
 def test_the_start_names_others_that_manage_pods_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +47,15 @@ def test_the_start_names_others_that_manage_pods_in_one_line(monkeypatch: pytest
     ((level, text),) = told_beside(monkeypatch, shared, KUBELET)
     assert level == "warning"
     assert text.startswith("a kubelet that uses the same runtime ends this agent's pods")
+    assert "the Go kubelet (pid 7): use --runtime-endpoint embedded" in text
     assert told_beside(monkeypatch, shared, PODMAN)[0][0] == "info"
+
+
+def test_a_person_at_a_terminal_reads_of_others_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_run, "other_pod_managers", lambda root_dir: [PODMAN])
+    screen = io.StringIO()
+    agent_run._look_for_others(ALONE, Terminal(screen))
+    assert "this agent leaves theirs alone: podman (pid 8)" in " ".join(screen.getvalue().split())
 
 
 def test_a_node_of_a_cluster_has_one_kubelet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,7 +148,7 @@ async def _run_until(
     clock = SystemClock()
     started_at = clock.now()
     if not options.only_ends:
-        _check_machine(options)
+        _check_machine(options, terminal)
     # The embedded keeper, with which all containers would end, inherits it.
     unprotected = set_own_score(options.configuration.oom_score_adj)
     async with (
@@ -178,16 +178,16 @@ async def _run_until(
     raise AssertionError("unreachable")
 
 
-def _check_machine(options: AgentOptions) -> None:
+def _check_machine(options: AgentOptions, terminal: Terminal | None) -> None:
     """Raises StartError when it is not one to start on."""
     try:
         check_machine(options.configuration)
     except StartCheckError as error:
         raise StartError(str(error)) from error
-    _look_for_others(options)
+    _look_for_others(options, terminal)
 
 
-def _look_for_others(options: AgentOptions) -> None:
+def _look_for_others(options: AgentOptions, terminal: Terminal | None) -> None:
     """Say which other programs manage pods here. Raises StartError for a kubelet that manages the pods of this node."""
     try:
         others = other_pod_managers(options.root_dir)
@@ -199,9 +199,12 @@ def _look_for_others(options: AgentOptions) -> None:
     if kubelet is not None:
         raise StartError(f"{kubelet} manages the same pods, and each would end the other's: {STOP_KUBELET}")
     if options.runtime_endpoint != EMBEDDED and any(one.is_kubelet for one in others):
-        log.warning(f"{KUBELET_SHARES_RUNTIME}: {OTHER_RUNTIME}", others=describe(others))
+        log.warning(f"{KUBELET_SHARES_RUNTIME}: {describe(others)}: {OTHER_RUNTIME}")
     elif others:
-        log.info("others manage pods on this machine, and this agent leaves theirs alone", others=describe(others))
+        told = f"others manage pods on this machine, and this agent leaves theirs alone: {describe(others)}"
+        log.info(told)
+        if terminal is not None:
+            terminal.notice("info", told, {})
 
 
 @asynccontextmanager
