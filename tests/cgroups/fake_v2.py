@@ -34,6 +34,9 @@ class FakeKernel(KernelFiles):
         self.writes: list[tuple[str, str]] = []
         self.refuses: dict[str, OSError] = {}
         """Errors by the name of the file."""
+        self.takes_marks = True
+        self._marks: dict[str, set[str]] = {}
+        """By group: a file system for tests may have no extended attributes."""
         self._furnish(root, controllers)
 
     def _furnish(self, folder: Path, controllers: tuple[str, ...]) -> None:
@@ -44,6 +47,16 @@ class FakeKernel(KernelFiles):
         for name, text in files.items():
             if not (folder / name).exists() or name == "cgroup.controllers":
                 (folder / name).write_text(text)
+
+    def mark(self, path: str, owner: str) -> bool:
+        if self.takes_marks:
+            self._marks[path] = {owner}
+        return self.takes_marks
+
+    def marks(self, path: str) -> set[str]:
+        if not Path(path).exists():
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        return self._marks.get(path, set())
 
     def make(self, path: str) -> bool:
         made = super().make(path)
@@ -63,6 +76,7 @@ class FakeKernel(KernelFiles):
         for file in folder.iterdir():
             file.unlink()
         super().delete(path)
+        self._marks.pop(path, None)
 
     def write(self, path: str, text: str) -> None:
         file = Path(path)

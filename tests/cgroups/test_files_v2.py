@@ -14,14 +14,17 @@ import trio
 
 from tests.captured_logs import capture_logs
 from tests.cgroups.fake_v2 import CONTROLLERS, FakeKernel
-from tests.cgroups.pods import MI
+from tests.cgroups.pods import MI, burstable
 from tests.cgroups.programs import DIES_WITHIN, FORKS, SLEEP, running
 from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.files import THREADS
 from trikubelet.cgroups.files_v2 import V2Files
 from trikubelet.cgroups.hierarchy import Hierarchies
+from trikubelet.cgroups.kernel_files import KernelFiles
 from trikubelet.cgroups.names import SYSTEMD
-from trikubelet.cgroups.settings import CgroupReading, CgroupSettings, cpu_weight, shares_of_weight
+from trikubelet.cgroups.ownership import Ownership
+from trikubelet.cgroups.pods import PodCgroupManager
+from trikubelet.cgroups.settings import CgroupOptions, CgroupReading, CgroupSettings, cpu_weight, shares_of_weight
 
 if TYPE_CHECKING:
     from trikubelet.cgroups.names import CgroupName
@@ -276,29 +279,46 @@ async def test_a_group_carries_the_mark_of_its_owner(v2: V2Files, own_root: Cgro
     assert await v2.marks((name,)) == {}
 
 
-@pytest.mark.parametrize("allowed", [("user.trikubelet",), ()])
-async def test_the_mark_of_an_agent_that_may_not_set_trusted_ones(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, allowed: tuple[str, ...]
+@pytest.mark.parametrize("allowed", [("trusted.trikubelet",), ("user.trikubelet",), ()])
+def test_the_mark_is_the_attribute_that_an_agent_may_set(
+    monkeypatch: pytest.MonkeyPatch, allowed: tuple[str, ...]
 ) -> None:
-    set_by: dict[tuple[str, str], bytes] = {}
+    attributes: dict[str, bytes] = {}
 
     def setxattr(path: str, attribute: str, value: bytes) -> None:
         if attribute not in allowed:
             raise OSError(errno.EPERM if attribute.startswith("trusted") else errno.ENOTSUP, "no", path)
-        set_by[path, attribute] = value
+        attributes[attribute] = value
 
     def getxattr(path: str, attribute: str) -> bytes:
-        if not Path(path).exists():
-            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        if (path, attribute) not in set_by:
+        if attribute not in attributes:
             raise OSError(errno.ENODATA, "no data", path)
-        return set_by[path, attribute]
+        return attributes[attribute]
 
     monkeypatch.setattr(os, "setxattr", setxattr)
     monkeypatch.setattr(os, "getxattr", getxattr)
+    assert KernelFiles().mark("/group", "/root/folder") is bool(allowed)
+    assert attributes == dict.fromkeys(allowed, b"/root/folder")
+    assert KernelFiles().marks("/group") == ({"/root/folder"} if allowed else set())
+
+
+async def test_a_group_without_marks_is_known_to_the_agent_that_made_it(tree: Tree) -> None:
+    tree.kernel.takes_marks = False
+    pods = burstable("u-1"), burstable("u-2")
+
+    def keeper(*earlier: str) -> PodCgroupManager:
+        owned = Ownership(mark="/root/folder", alone=True, earlier=frozenset(earlier))
+        return PodCgroupManager(tree.driver, POD[:1], CgroupOptions(), active_pods=tuple, ownership=owned)
+
+    first = keeper()
+    await first.start()
     with capture_logs() as logs:
-        assert await tree.driver.make(POD, NOTHING, "/root/folder")
-        assert not await tree.driver.make(POD, NOTHING, "/root/folder")
-    assert await tree.driver.marks((POD,)) == {POD: frozenset({"/root/folder"} if allowed else ())}
-    told = [line for line in logs if "cannot carry the mark" in line["event"]]
-    assert len(told) == (0 if allowed else 1)
+        for pod in pods:
+            await first.ensure(pod)
+    assert [line["event"].partition(":")[0] for line in logs] == ["cgroups cannot carry the mark of their owner"]
+    assert (await first.found()).keys() == {"u-1", "u-2"}
+    assert await keeper().found() == {}, "another agent's, as far as anybody can tell"
+    assert (await keeper("u-1").found()).keys() == {"u-1"}, "its root folder has a folder of this pod"
+    await first.release("u-2")
+    await keeper().release("u-1")
+    assert (await first.found()).keys() == {"u-1"}
