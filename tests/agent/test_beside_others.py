@@ -13,6 +13,7 @@ import trio
 from tests.agent.sim_node import SimNode, static_pod
 from tests.cgroups.fake_driver import FakeDriver
 from tests.sim.building import container_config, sandbox_config
+from trikubelet.agent.options import ClusterOptions
 from trikubelet.cgroups.names import CgroupName, from_cgroupfs
 from trikubelet.cgroups.ownership import Ownership, own_cgroup_root
 from trikubelet.cgroups.pods import PodCgroupManager
@@ -204,3 +205,19 @@ async def one_sequence(rng: random.Random) -> None:
             if kept is not None:
                 assert (other.containers(), other.groups()) == kept, told
         nursery.cancel_scope.cancel()
+
+
+async def test_in_a_cluster_pods_without_a_mark_are_the_nodes(autojump_clock: MockClock) -> None:
+    """A kubelet's pods that nobody wants any more go, as after a kubelet; those of another agent stay."""
+    machine = machine_of_a_kubelet()
+    sandboxes = machine.sim.machine.sandboxes
+
+    def options(given: AgentOptions) -> AgentOptions:
+        return attrs.evolve(given, cluster=ClusterOptions(kubeconfig=Path("/kubeconfig"), cert_dir=Path("/pki")))
+
+    async with simulated_node(machine.sim, sources={"file": ScriptedSource("file")}, change_options=options) as made:
+        node = SimNode(made.agent, machine.sim, ScriptedSource("file"), made.targets)
+        await node.until(lambda: {one.config.metadata.name for one in sandboxes.values()} == {"marked"}, 120)
+        await trio.sleep(120)
+    running = machine.sim.running_containers()
+    assert [one.sandbox.config.metadata.name for one in running] == ["marked"]
