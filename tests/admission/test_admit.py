@@ -91,6 +91,7 @@ def test_a_critical_pod_that_even_an_empty_node_has_no_room_for_is_rejected() ->
         "UnexpectedAdmissionError",
         "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods "
         "to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 2000), ]",
+        because="OutOfcpu: Node didn't have enough resource: cpu, requested: 3000, used: 9, capacity: 1000",
     )
 
 

@@ -77,7 +77,8 @@ async def test_pods_come_change_and_go(node: Node, autojump_clock: MockClock) ->
     assert await node.next() == (PodOperation.DELETE, ["one"])
     node.store.apply(WatchEvent("DELETED", marked))
     assert await node.next() == (PodOperation.REMOVE, ["one"])
-    assert [known.metadata.name for known in node.mux.pods("api")] == ["two"]
+    namespace = marked.metadata.namespace
+    assert [node.mux.has_pod_named("api", namespace, name) for name in ("one", "two")] == [False, True]
 
 
 async def test_one_name_in_two_namespaces_is_two_pods(node: Node, autojump_clock: MockClock) -> None:

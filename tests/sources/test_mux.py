@@ -56,7 +56,7 @@ async def test_updates_of_all_sources_arrive_on_one_channel(autojump_clock: trio
         assert (third.op, third.source, third.pods) == (PodOperation.ADD, "http", ())
         assert not mux.sources_ready({"file"}), "the caller has not handled http yet"
         assert mux.sources_ready({"file", "http"})
-        assert [pod.metadata.name for pod in mux.pods("file")] == ["a", "b"]
+        assert [mux.has_pod_named("file", "default", name) for name in ("a", "b", "c")] == [True, True, False]
         nursery.cancel_scope.cancel()
     assert file.closed
     assert http.closed

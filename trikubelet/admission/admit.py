@@ -175,4 +175,6 @@ def _room_for(
     except NotEnoughToPreemptError as error:
         what = f"preemption: error finding a set of pods to preempt: {error}"
         message = f"Unexpected error while attempting to recover from admission failure: {what}"
-        return Rejected(handlers.UNEXPECTED_ADMISSION_ERROR, message)
+        # The kubelet's reason for a static pod is this one, where others are told OutOfcpu: the numbers say what lacks.
+        because = "; ".join(f"{one.reason}: {one.message}" for one in shortages) if is_static_pod(pod) else ""
+        return Rejected(handlers.UNEXPECTED_ADMISSION_ERROR, message, because=because)

@@ -161,4 +161,4 @@ def _is_replaced(sources: SourceMux, removed: Pod) -> bool:
     source = pod_source(removed)
     if source is None or not is_static_pod(removed):
         return False
-    return any(pod.full_name == removed.full_name for pod in sources.pods(source))
+    return sources.has_pod_named(source, removed.metadata.namespace, removed.metadata.name)

@@ -166,13 +166,13 @@ class SyncHandler:
             self._parts.recorder.pod_event(pod, EventType.WARNING, verdict.reason, verdict.message)
             self._parts.statuses.reject_pod(pod, verdict.reason, _told(verdict))
 
-    def admit_rejected_again(self) -> None:
-        """A pod has ended, and what it held may be what rejected static pods lack: judge these again.
+    def rejected_static_pods(self) -> list[Pod]:
+        """The pods to judge again when a pod has ended. An API pod stays rejected: its maker has made another one."""
+        return [pod for pod in self._pods.pods() if is_static_pod(pod) and self._is_rejected(pod.metadata.uid)]
 
-        An API pod stays rejected: whoever made it has made another one.
-        """
-        rejected = [pod for pod in self._pods.pods() if is_static_pod(pod) and self._is_rejected(pod.metadata.uid)]
-        beside = self.beside() if rejected else Beside({}, {})
+    def admit_rejected_again(self, rejected: Sequence[Pod]) -> None:
+        """A pod has ended, and what it held may be what these static pods lack: judge them again."""
+        beside = self.beside()
         for pod in rejected:
             if self._workers.states.phase(pod.metadata.uid) is not None:
                 continue  # what an earlier agent has left of it is being ended

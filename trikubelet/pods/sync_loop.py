@@ -4,7 +4,8 @@ Everything that can make a pod's life go on arrives here: a change of the desire
 probes, what admission waited for, a tick, the time for housekeeping. In Go this is one loop that selects over channels.
 Here each channel has a task that takes its values and handles them one after the other. Handling an event never waits:
 it decides what a value means for which pods, and `sync_handler` hands it to their workers. So no two events are ever
-handled at the same moment.
+handled at the same moment. Only a batch of many pods is handled in slices, between which the rest of the agent gets its
+turn; all other events wait until the batch is over.
 
 Nothing is handled while the runtime cannot be relied on, as in the kubelet. An exception concerns the pod that was
 handled, and no other: it is logged and recorded as an event, and the same version of the pod is handled again after a
@@ -16,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
 import attrs
@@ -80,6 +82,13 @@ class _Fault:
     backoff: float
 
 
+SLICE: Final = 100
+"""Pods of a batch that are handled before the event loop turns: about 20 ms, of which the others' snapshot is a half
+where there are thousands."""
+MOST_NAMED: Final = 100
+"""Pods of a batch that its line in the log names."""
+
+
 class SyncLoop:
     """Handles events. Nothing that removes pods is done before every source has sent its first pods."""
 
@@ -92,6 +101,8 @@ class SyncLoop:
         self._draining = False
         self._skipping = ""
         """The problem for which nothing is handled at the moment."""
+        self._batch: trio.Event | None = None
+        """Set when the batch is over that is being handled now; None: none is."""
         self._faults: dict[str, _Fault] = {}
         """By UID, those that are to be handled again."""
         self._send_fault, self._new_faults = trio.open_memory_channel[_Fault](float("inf"))
@@ -118,7 +129,7 @@ class SyncLoop:
         for changes in parts.news:
             news.also(changes)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._follow, config.receive, self._handle_config)
+            nursery.start_soon(self._follow_batches, config.receive, self._handle_config)
             nursery.start_soon(self._follow, lifecycle.receive, self._handle_lifecycle)
             nursery.start_soon(self._follow, parts.probes.receive, self._handle_probe)
             nursery.start_soon(self._follow, news.receive, self._handle_news)
@@ -126,7 +137,7 @@ class SyncLoop:
             nursery.start_soon(self._follow, parts.runtime_state.recovered.subscribe().receive, self._handle_recovery)
             nursery.start_soon(self._follow, parts.allocation.retry_wanted.subscribe().receive, self._handle_resizes)
             finished = parts.workers.finished.subscribe(key=lambda _: None)
-            nursery.start_soon(self._follow, finished.receive, self._handle_finished)
+            nursery.start_soon(self._follow_batches, partial(self._some_end, finished), self._handle_finished)
             nursery.start_soon(self._follow, admitting.done.receive, self._handle_admitting)
             nursery.start_soon(admitting.run)
             nursery.start_soon(supervise, self._tick)
@@ -166,17 +177,55 @@ class SyncLoop:
 
         await supervise(handle_each)
 
+    async def _follow_batches(
+        self, receive: Callable[[], Awaitable[T]], handle: Callable[[T], Awaitable[None]]
+    ) -> None:
+        """The same of events that may concern very many pods."""
+        taken: list[T] = []
+
+        async def handle_each() -> None:
+            while True:
+                if not taken:
+                    taken.append(await receive())
+                await self._until_healthy()
+                self.entered_at = trio.current_time()
+                self._batch = trio.Event()
+                try:
+                    await handle(taken.pop())
+                except Exception as error:
+                    log.error("an event could not be handled", kind=handle.__name__, exc_info=error)
+                finally:
+                    self._batch.set()
+                    self._batch = None
+                self._see_to_ticks()
+
+        await supervise(handle_each)
+
+    async def _in_slices(self, pods: Sequence[Pod], handle: Callable[[Sequence[Pod]], None]) -> None:
+        """Handle the pods of a batch, a few at a time."""
+        for begin in range(0, len(pods), SLICE):
+            if begin:
+                await trio.lowlevel.checkpoint()
+                self.entered_at = trio.current_time()
+            if self._draining:
+                return
+            handle(pods[begin : begin + SLICE])
+
     def _handle(self, handle: Callable[[T], None], event: T) -> None:
         self.entered_at = trio.current_time()
         try:
             handle(event)
         except Exception as error:
             log.error("an event could not be handled", kind=type(event).__name__, exc_info=error)
+        self._see_to_ticks()
+
+    def _see_to_ticks(self) -> None:
         if self._needs_ticks:
             self._tick_wanted.send(None)
 
     async def _until_healthy(self) -> None:
-        """Nothing is synced while the runtime cannot be relied on; but pods are drained."""
+        """Nothing is synced while the runtime cannot be relied on (but pods are drained), or a batch is handled."""
+        await self._until_batch_is_over()
         state, pause = self._parts.runtime_state, HEALTH_CHECKS.first
         while not self._draining and (problem := state.errors()) is not None:
             kind = re.sub(r"\d+", "", problem)  # it also says for how long
@@ -185,8 +234,13 @@ class SyncLoop:
                 self._skipping = kind
             with state.recovered.subscribe().also(self._drain_began) as changes, trio.move_on_after(pause):
                 await changes.receive()
+            await self._until_batch_is_over()
             pause = HEALTH_CHECKS.after(pause)
         self._skipping = ""
+
+    async def _until_batch_is_over(self) -> None:
+        while self._batch is not None:
+            await self._batch.wait()
 
     @property
     def _needs_ticks(self) -> bool:
@@ -226,6 +280,7 @@ class SyncLoop:
         housekeeping = self._parts.housekeeping
         await self._until_healthy()
         self._handle(lambda _: None if self._draining else housekeeping.compare_workers(), None)
+        await trio.lowlevel.checkpoint()  # each of the three takes its time where there are thousands of pods
         began = trio.current_time()
         try:
             found = await housekeeping.inspect_node()
@@ -243,7 +298,7 @@ class SyncLoop:
 
     # --- Faults ------------------------------------------------------------------------------------------------------
 
-    def _each(self, pods: Sequence[Pod], handle: Callable[[Pod], None]) -> None:
+    def _each(self, handle: Callable[[Pod], None], pods: Sequence[Pod]) -> None:
         """Handle a version of each pod of a batch; an exception concerns that pod only."""
         for pod in pods:
             self._take_in(pod, handle, _Fault(handle, pod, FAULTS.first))
@@ -268,30 +323,32 @@ class SyncLoop:
 
     async def _handle_again(self, fault: _Fault) -> None:
         await trio.sleep(fault.backoff)
+        await self._until_batch_is_over()
         if self._faults.get(fault.pod.metadata.uid) is fault and not self._draining:  # nothing newer came
             later = attrs.evolve(fault, backoff=FAULTS.after(fault.backoff))
             self._handle(lambda pod: self._take_in(pod, fault.handle, later), fault.pod)
 
     # --- Config ------------------------------------------------------------------------------------------------------
 
-    def _handle_config(self, update: PodUpdate) -> None:
-        if self._draining:
-            return
-        if update.pods:
-            names = [pod.full_name for pod in update.pods]
-            log.info(f"pods {update.op.value}", source=update.source, pods=names)
+    async def _handle_config(self, update: PodUpdate) -> None:
+        if update.pods and not self._draining:
+            names = [pod.full_name for pod in update.pods[:MOST_NAMED]]
+            more = {"more": len(update.pods) - MOST_NAMED} if len(update.pods) > MOST_NAMED else {}
+            log.info(f"pods {update.op.value}", source=update.source, pods=names, **more)
         match update.op:
             case PodOperation.ADD:
-                self._add_pods(update.pods)
+                await self._in_slices(self._by_rank(update.pods), self._add_pods)
             case PodOperation.UPDATE | PodOperation.DELETE:
                 # A deletion is an update: the pod ends gracefully, and REMOVE follows.
-                self._each(update.pods, self._handler.update_pod)
+                await self._in_slices(update.pods, partial(self._each, self._handler.update_pod))
             case PodOperation.REMOVE:
-                self._each(update.pods, self._handler.remove_pod)
+                await self._in_slices(update.pods, partial(self._each, self._handler.remove_pod))
             case PodOperation.RECONCILE:
-                self._each(update.pods, self._handler.reconcile_pod)
+                await self._in_slices(update.pods, partial(self._each, self._handler.reconcile_pod))
             case _:
                 assert_never(update.op)
+        if self._draining:
+            return
         knew_all = self.sources_ready
         if update.op is not PodOperation.RECONCILE:
             self._parts.cgroups.pods_changed()
@@ -302,15 +359,18 @@ class SyncLoop:
         if self.sources_ready and not self.settled.is_set():
             self._round_wanted.put(update.source)
 
-    def _add_pods(self, pods: Sequence[Pod]) -> None:
+    def _by_rank(self, pods: Sequence[Pod]) -> list[Pod]:
         """Oldest first; after a restart of the agent those that had begun come before all others."""
 
         def rank(pod: Pod) -> tuple[bool, datetime]:
             begun = self._parts.cache.has_begun(pod.metadata.uid)
             return not begun, pod.metadata.creation_timestamp or _LONG_AGO
 
+        return sorted(pods, key=rank)
+
+    def _add_pods(self, pods: Sequence[Pod]) -> None:
         add, beside = self._handler.add_pod, self._handler.beside()
-        for pod in sorted(pods, key=rank):  # one after the other: each counts those before it
+        for pod in pods:  # one after the other: each counts those before it
             self._take_in(pod, lambda pod: add(pod, beside), _Fault(add, pod, FAULTS.first))
 
     # --- All other events --------------------------------------------------------------------------------------------
@@ -326,9 +386,16 @@ class SyncLoop:
         if not self._draining:
             self._handler.admit_again(event)
 
-    def _handle_finished(self, _: str) -> None:
-        if not self._draining:
-            self._handler.admit_rejected_again()
+    async def _some_end(self, finished: Subscription[str]) -> str:
+        """Wait for the end of a pod's life. Where there are many pods, several ends are one."""
+        uid = await finished.receive()
+        if rejected := len(self._handler.rejected_static_pods()):
+            await trio.sleep(_pause_before_round(rejected))
+            finished.drop(None)
+        return uid
+
+    async def _handle_finished(self, _: str) -> None:
+        await self._in_slices(self._handler.rejected_static_pods(), self._handler.admit_rejected_again)
 
     def _handle_probe(self, update: ProbeUpdate) -> None:
         pod = self._pods.pod_by_uid(update.key.pod_uid)

@@ -234,7 +234,9 @@ class FileSource:
             await self._list(place)
         if not all(place.listed for place in self._places):
             return
+        # With thousands of files each of these takes its time; the event loop turns in between.
         self._notify(trio.current_time())
+        await trio.lowlevel.checkpoint()
         pods = tuple(entry.pod for entry in self._winners())
         if self._sent is None or [*map(id, pods)] != [*map(id, self._sent)]:
             self._sent = pods
@@ -259,6 +261,7 @@ class FileSource:
         if listing.problem is None or listing.missing:
             place.listed = True
             self._take(place, listing.entries, now)
+            await trio.lowlevel.checkpoint()
 
     async def _wait(self) -> None:
         now = trio.current_time()

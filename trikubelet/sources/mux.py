@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -35,7 +36,6 @@ from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
     from datetime import datetime
 
     from trikubelet.clock import WallClock
@@ -46,6 +46,8 @@ log = get_logger("sources")
 LOCAL_ANNOTATIONS: Final = (CONFIG_SOURCE_ANNOTATION, CONFIG_MIRROR_ANNOTATION, CONFIG_FIRST_SEEN_ANNOTATION)
 """Annotations that the node adds; they are no difference between two versions of a pod."""
 
+SLICE: Final = 500
+"""Pods that are compared before the event loop turns: some milliseconds."""
 SendPods: TypeAlias = Callable[[tuple[Pod, ...]], Awaitable[None]]
 """Takes the whole set of a source's pods, and returns when the sync loop has taken what changed."""
 
@@ -97,6 +99,8 @@ class Merged:
     """What the source has now, by UID."""
     sent: Mapping[str, Pod]
     """What it sent, by UID: the objects that the next set is compared with."""
+    names: AbstractSet[tuple[str, str]]
+    """Namespaces and names of `pods`."""
     updates: tuple[PodUpdate, ...]
     """What changed, in the order in which it is to be delivered."""
     duplicates: tuple[Pod, ...] = ()
@@ -116,34 +120,56 @@ def merge_source(
     `before` is None for the first set of a source: then there is an update even when there is no pod, so that the sync
     loop learns that the source is ready. `change` is done to each pod first.
     """
-    known, sent_before = ({}, {}) if before is None else (before.pods, before.sent)
-    changes: dict[PodOperation, list[Pod]] = {operation: [] for operation in PodOperation}
-    current: dict[str, Pod] = {}
-    sent: dict[str, Pod] = {}
-    names: set[tuple[str, str]] = set()
-    duplicates: list[Pod] = []
-    for raw in pods:
-        uid, name = raw.metadata.uid, (raw.metadata.namespace, raw.metadata.name)
-        if name in names or uid in current:
-            duplicates.append(raw)
-            continue
-        names.add(name)
-        sent[uid] = raw
-        if sent_before.get(uid) is raw:
-            current[uid] = known[uid]
-            continue
-        pod = _annotated(raw if change is None else change(raw), CONFIG_SOURCE_ANNOTATION, source)
-        existing = known.get(uid)
+    merging = _Merging(source, before, now, change)
+    merging.take(pods)
+    return merging.result()
+
+
+class _Merging:
+    """A set that is being compared with the one before. It may be taken in slices."""
+
+    def __init__(self, source: str, before: Merged | None, now: datetime, change: Callable[[Pod], Pod] | None) -> None:
+        self._source = source
+        self._first = before is None
+        self._known, self._sent_before = ({}, {}) if before is None else (before.pods, before.sent)
+        self._now = now
+        self._change = change
+        self._changes: dict[PodOperation, list[Pod]] = {operation: [] for operation in PodOperation}
+        self._current: dict[str, Pod] = {}
+        self._sent: dict[str, Pod] = {}
+        self._names: set[tuple[str, str]] = set()
+        self._duplicates: list[Pod] = []
+
+    def take(self, pods: Sequence[Pod]) -> None:
+        """Compare more pods of the set, in its order."""
+        known, sent_before, current, names = self._known, self._sent_before, self._current, self._names
+        for raw in pods:
+            uid, name = raw.metadata.uid, (raw.metadata.namespace, raw.metadata.name)
+            if name in names or uid in current:
+                self._duplicates.append(raw)
+                continue
+            names.add(name)
+            self._sent[uid] = raw
+            current[uid] = known[uid] if sent_before.get(uid) is raw else self._merged(raw)
+
+    def _merged(self, raw: Pod) -> Pod:
+        pod = _annotated(raw if self._change is None else self._change(raw), CONFIG_SOURCE_ANNOTATION, self._source)
+        existing = self._known.get(raw.metadata.uid)
         if existing is None:
-            merged = _annotated(pod, CONFIG_FIRST_SEEN_ANNOTATION, format_timestamp(now))
-            changes[PodOperation.ADD].append(merged)
-        else:
-            merged, operation = _compare(existing, pod)
-            if operation is not None:
-                changes[operation].append(merged)
-        current[uid] = merged
-    changes[PodOperation.REMOVE] = [pod for uid, pod in known.items() if uid not in current]
-    return Merged(current, sent, tuple(_deliver(source, changes, first=before is None)), tuple(duplicates))
+            new = _annotated(pod, CONFIG_FIRST_SEEN_ANNOTATION, format_timestamp(self._now))
+            self._changes[PodOperation.ADD].append(new)
+            return new
+        merged, operation = _compare(existing, pod)
+        if operation is not None:
+            self._changes[operation].append(merged)
+        return merged
+
+    def result(self) -> Merged:
+        """The outcome, when the whole set has been taken."""
+        gone = [pod for uid, pod in self._known.items() if uid not in self._current]
+        self._changes[PodOperation.REMOVE] = gone
+        updates = tuple(_deliver(self._source, self._changes, first=self._first))
+        return Merged(self._current, self._sent, self._names, updates, tuple(self._duplicates))
 
 
 def _deliver(source: str, changes: Mapping[PodOperation, list[Pod]], *, first: bool) -> list[PodUpdate]:
@@ -237,9 +263,9 @@ class SourceMux:
         them all (kubelet: `SeenAllSources`)."""
         return self._names <= seen and self._names <= self._merged.keys()
 
-    def pods(self, source: str) -> list[Pod]:
-        """What a source that has sent its pods wants now."""
-        return list(self._merged[source].pods.values())
+    def has_pod_named(self, source: str, namespace: str, name: str) -> bool:
+        """True if a source that has sent its pods wants one of this name now."""
+        return (namespace, name) in self._merged[source].names
 
     async def run(
         self,
@@ -262,7 +288,12 @@ class SourceMux:
         self, source: str, send: trio.MemorySendChannel[PodUpdate], pods: tuple[Pod, ...]
     ) -> None:
         before = self._merged.get(source)
-        merged = merge_source(source, before, pods, now=self._clock.now(), change=self._change)
+        merging = _Merging(source, before, self._clock.now(), self._change)
+        for begin in range(0, len(pods), SLICE):
+            if begin:
+                await trio.lowlevel.checkpoint()
+            merging.take(pods[begin : begin + SLICE])
+        merged = merging.result()
         # What changed is in the updates; keeping it here would keep old versions of pods.
         self._merged[source] = attrs.evolve(merged, updates=())
         reported = {_identity(pod) for pod in before.duplicates} if before is not None else set()
