@@ -89,10 +89,24 @@ def test_newcomers_credentials_that_are_not_there_are_told_too(tmp_path: Path) -
     assert line.startswith(f"error: {file}: invalid configuration: unable to read tokenFile {tmp_path}/token due to ")
 
 
-def test_an_agent_that_cannot_read_what_pods_were_given_does_not_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("allocated_pods_state", "drain this node, delete the file, then start the agent again"),
+        ("actuated_pods_state", "pods go on running, and the runtime is asked what they have"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("content", "problem"), [('{"data":"{}","checksum":1}', "its data has the checksum "), ("", "expected JSON: ")]
+)
+def test_an_agent_of_a_cluster_that_cannot_read_what_pods_were_given_does_not_start(
+    tmp_path: Path, name: str, advice: str, content: str, problem: str
+) -> None:
     (tmp_path / "root").mkdir()
-    file = tmp_path / "root" / "allocated_pods_state"
-    file.write_text('{"data":"{}","checksum":1}')
-    (line,) = run(tmp_path, f"--runtime-endpoint=unix://{tmp_path}/none.sock")
-    assert line.startswith(f"error: checkpoint {file}: its data has the checksum ")
-    assert line.endswith("drain this node, delete the file, then start the agent again")
+    file = tmp_path / "root" / name
+    file.write_text(content)
+    cluster = f"--kubeconfig={kubeconfig(tmp_path / 'kubelet.conf', {'token': 'secret'})}"
+    *_, line = run(tmp_path, f"--runtime-endpoint=unix://{tmp_path}/none.sock", cluster)
+    assert line.startswith(f"error: checkpoint {file}: {problem}")
+    assert line.endswith(advice)
+    assert file.read_text() == content

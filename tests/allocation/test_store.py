@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from tests.allocation.situations import Amounts, amounts, requirements
+from tests.captured_logs import capture_logs
 from tests.killed_writer import kill_at_every_step
 from trikubelet.allocation import store as store_module
 from trikubelet.allocation.model import PodAllocation
@@ -118,6 +119,26 @@ def test_what_to_do_without_a_record_of_what_the_runtime_was_told(tmp_path: Path
         "; it told what the runtime was last told of pods' resources: move the file away, then start the agent again: "
         "pods go on running, and the runtime is asked what they have"
     )
+
+
+@pytest.mark.parametrize("name", [ALLOCATED_FILE, ACTUATED_FILE])
+@pytest.mark.parametrize("content", [b"", b"\0" * 64, b'{"data":"{', b'{"data":"{}","checksum":1}'])
+async def test_without_a_cluster_a_file_that_a_power_cut_has_broken_is_set_aside(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with capture_logs() as lines:
+        store = AllocationStore.open_or_begin_anew(path)
+    aside = path.with_name(f"{name}.broken")
+    assert (list(store.uids()), path.exists(), aside.read_bytes()) == ([], False, content)
+    [line] = lines
+    assert (line["log_level"], line["set_aside"]) == ("error", str(aside))
+    store.set("uid", SMALL)
+    await store.flush()
+    with capture_logs() as lines:
+        assert list(AllocationStore.open_or_begin_anew(path).uids()) == ["uid"]
+    assert lines == []
 
 
 async def test_what_is_the_same_is_not_written_again(path: Path) -> None:

@@ -36,6 +36,7 @@ from trikubelet.agent.root_folder import ownership_of
 from trikubelet.agent.runtime import cpuset_reconciler, disk_garbage_collectors, pleg_sources, runtime_manager
 from trikubelet.agent.shutdown import AgentNode, drain, node_shutdown
 from trikubelet.agent.sources import file_source, source_mux
+from trikubelet.allocation.store import AllocationStore
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.labels import owned_by
@@ -136,7 +137,13 @@ class Agent:
         self.runtime_state = RuntimeState(runtime_client, facts_changed)
         machine = read_machine(options, settings, overrides.machine)
         self.managers = resource_managers(
-            options, overrides, self.desired, self.may_run, machine=machine, settings=settings
+            options,
+            overrides,
+            self.desired,
+            self.may_run,
+            machine=machine,
+            settings=settings,
+            standalone=api_client is None,
         )
         self.runtime_options = with_exclusive_cpus(runtime_options(options), options, self.managers)
         self._kernel_log = overrides.machine.kernel_log
@@ -173,7 +180,9 @@ class Agent:
         self.claims = node_claims(self, overrides, rng)
         objects = None if cluster is None else cluster.objects
         access = None if overrides.diskless else RegistryAccess.of_node(options, clock, objects)
-        self.runtime = runtime_manager(self, access, overrides.open_allocations)
+        from_files = AllocationStore.open_or_begin_anew if self.cluster is None else AllocationStore.open
+        open_allocations = overrides.open_allocations or from_files
+        self.runtime = runtime_manager(self, access, open_allocations)
         self.credential_plugins = None if access is None else access.credentials.plugins
         self.pull_records = None if access is None else access.pull_records
         self._garbage_collectors = () if access is None else disk_garbage_collectors(self, access)
@@ -193,7 +202,7 @@ class Agent:
         )
         # What decides about pods, and what works on them.
         admission = node_admission(self)
-        self.allocation = allocation_manager(self, admission, overrides.open_allocations)
+        self.allocation = allocation_manager(self, admission, open_allocations)
         self.reporters = None if self.cluster is None else self._make_reporters(self.cluster, states)
         self.syncers: Mapping[str, AgentPodSyncer] = {}
         """What acts on pods whose lives go on, by UID."""

@@ -52,8 +52,8 @@ class Overrides:
     """Carries probes out."""
     make_registry: Callable[[OnMove], PodWorkerRegistry] = PodWorkerRegistry
     """Makes the pod workers' phases, empty, of what is told of their moves."""
-    open_allocations: Callable[[Path], AllocationStore] = AllocationStore.open
-    """Finds what an earlier agent wrote of pods' resources."""
+    open_allocations: Callable[[Path], AllocationStore] | None = None
+    """Finds what an earlier agent wrote of pods' resources. None: the files do."""
     rng: Random | None = None
     """For the jitter of the pod workers."""
     logind: Logind | None = None

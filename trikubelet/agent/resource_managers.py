@@ -6,6 +6,7 @@ whose policy has changed has to be drained first. It costs nothing otherwise.
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,14 @@ from trikubelet.api import Quantity
 from trikubelet.container.errors import ContainerConfigError
 from trikubelet.formats.cpu_list import format_cpu_list, parse_cpu_list
 from trikubelet.linux.checkpoint import CheckpointError
+from trikubelet.linux.durable_files import set_aside
 from trikubelet.linux.machine_topology import MachineTopology
 from trikubelet.node.capacity import CPU, capacity, reserved
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from trikubelet.agent.devices import NodeDevices
     from trikubelet.agent.options import AgentOptions
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
     from trikubelet.pods.manager import DesiredPods
     from trikubelet.runtime.containers.container import ContainerExtras, Extras
     from trikubelet.runtime.options import RuntimeOptions
+
+
+log = get_logger("allocation")
 
 
 class ResourceManagerError(Exception):
@@ -51,12 +58,18 @@ def resource_managers(
     *,
     machine: Machine | None,
     settings: NodeSettings,
+    standalone: bool = False,
 ) -> ResourceManagers | None:
-    """`needed`: of a pod's UID, see `Agent.may_run`. Raises ResourceManagerError."""
+    """`needed`: of a pod's UID, see `Agent.may_run`. Raises ResourceManagerError.
+
+    `standalone`: there is no cluster, so a file that a power cut has emptied does not keep the agent from starting.
+    """
     folder = options.root_dir if overrides.grants_devices else None
-    left = folder is not None and any(
-        (folder / name).exists() for name in ("cpu_manager_state", "memory_manager_state")
-    )
+    files = [] if folder is None else [folder / name for name in ("cpu_manager_state", "memory_manager_state")]
+    if standalone:
+        for path in files:
+            _set_aside_if_cut(path)
+    left = any(path.exists() for path in files)
     if not (left or has_policies(options.configuration)):
         return None
     from trikubelet.allocation.managers import ResourceManagers, ResourceStateError
@@ -70,6 +83,20 @@ def resource_managers(
         )
     except (ResourceStateError, ValueError) as error:
         raise ResourceManagerError(str(error)) from error
+
+
+def _set_aside_if_cut(path: Path) -> None:
+    """After a power cut a file may be empty, or half of one. Pods get CPUs and memory again when they are admitted."""
+    try:
+        json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        log.error(
+            "what containers were given cannot be read: the file is set aside, pods are given CPUs and memory again",
+            set_aside=str(set_aside(path)),
+            problem=f"expected JSON: {error}",
+        )
+    except OSError:
+        pass  # it is not there, or the reader says what is wrong
 
 
 def _settings(

@@ -26,10 +26,14 @@ from trikubelet.linux.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from trikubelet.linux.durable_files import set_aside
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
     from pathlib import Path
+
+log = get_logger("allocation")
 
 ALLOCATED_FILE: Final = "allocated_pods_state"
 ACTUATED_FILE: Final = "actuated_pods_state"
@@ -85,6 +89,22 @@ class AllocationStore:
             await trio.to_thread.run_sync(write_checkpoint, path, data, summed, limiter=one_at_a_time)
 
         return cls.of(path, lambda: read_checkpoint(path), write)
+
+    @classmethod
+    def open_or_begin_anew(cls, path: Path) -> AllocationStore:
+        """As `open`, but a file that is not what was written is set aside, and nothing is known of any pod.
+
+        For a node without a cluster: its pods have what their manifests say, and the runtime tells what it gave them.
+        """
+        try:
+            return cls.open(path)
+        except BrokenCheckpointError as error:
+            log.error(
+                "what pods were given cannot be read: the file is set aside, and the agent goes on from what runs",
+                set_aside=str(set_aside(path)),
+                problem=str(error.__cause__ or error),
+            )
+            return cls.open(path)
 
     @classmethod
     def of(cls, path: Path, read: Callable[[], str | None], write: Callable[[str], Awaitable[None]]) -> AllocationStore:

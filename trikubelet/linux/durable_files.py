@@ -107,6 +107,14 @@ def _write_out(path: Path, content: bytes, mode: int, complete: Callable[[], obj
         os.close(descriptor)
 
 
+def set_aside(path: Path) -> Path:
+    """Rename a file that is not what was written to `NAME.broken`, in the place of an earlier one. Raises OSError."""
+    aside = path.with_name(f"{path.name}.broken")
+    path.replace(aside)
+    sync_folder(path.parent)
+    return aside
+
+
 def sync_folder(folder: Path) -> None:
     """A rename is on the disk once its folder is. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

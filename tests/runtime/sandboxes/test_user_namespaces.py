@@ -232,8 +232,9 @@ def test_a_bad_record_stops_further_giving_until_it_is_gone(tmp_path: Path) -> N
     assert first_id(spaces, "a") == BLOCK
 
 
-def test_an_empty_record_is_none(tmp_path: Path) -> None:
-    put_record(tmp_path, "a", "")
+@pytest.mark.parametrize("left", ["", "\0" * 100])
+def test_a_record_that_a_power_cut_has_emptied_is_none(tmp_path: Path, left: str) -> None:
+    put_record(tmp_path, "a", left)
     assert first_id(UserNamespaces(options(tmp_path)), "a") == BLOCK
     assert record(tmp_path, "a").read_text()
 

@@ -172,9 +172,9 @@ class UserNamespaces:
         return self._options.pod_directory(uid) / RECORD
 
     def _read(self, uid: str) -> str:
-        """Empty where there is no record, or only its name came to the disk."""
+        """Empty where there is no record, or only its name and its size came to the disk."""
         try:
-            return self._record(uid).read_text(errors="replace")
+            return self._record(uid).read_text(errors="replace").strip("\0")
         except FileNotFoundError:
             return ""
 
