@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from contextlib import asynccontextmanager, contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -267,6 +268,29 @@ async def test_the_browser_enforces_the_policy(browser: Browser, tmp_path: Path)
         foreign = "return fetch('http://127.0.0.1:1/').then(() => 'sent', () => 'refused')"
         assert await screen.see(browser.run, foreign) == "refused"
         assert any("connect-src" in one for one in await screen.see(browser.complaints))
+
+
+async def test_a_page_that_is_opened_late_shows_the_same_history(browser: Browser, tmp_path: Path) -> None:
+    """Of a crash loop the journal keeps the last back-off and the last pull only."""
+    drawn = """return [...document.querySelectorAll(arguments[0] + ' .segment')].map(
+        (e) => [e.classList[1], parseFloat(e.style.left)])"""
+    failing = static_pod("failing", containers=[{"name": "fails", "image": "test:1"}])
+    ends = "return document.querySelectorAll(arguments[0] + ' .mark.failed').length === 3"
+    async with watching(browser, tmp_path) as screen:
+        screen.node.sim.program(Program.exits(after=0.2, exit_code=3), container="fails")
+        screen.node.source.put(failing)
+        row = ROW.format("failing")
+        await screen.see(browser.until, ends, row)
+        await screen.see_state("failing", "^backs off$")
+        early = [state for state, _ in await screen.see(browser.run, drawn, row)]
+        assert early.count("backoff") == 3
+        assert early[-1] == "backoff"
+        await screen.see(browser.run, "location.reload()")
+        await screen.see_state("failing", "^backs off$")
+        late = await screen.see(browser.run, drawn, row)
+        assert [state for state, _ in late] == early
+        down = sum(end - begin for (state, begin), (_, end) in pairwise(late) if state == "backoff")
+        assert down > 0.8 * (late[-1][1] - late[0][1]), "most of its time it was down"
 
 
 async def test_two_hundred_pods(browser: Browser, tmp_path: Path, record_testsuite_property: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -9,6 +10,7 @@ import pytest
 import trio
 
 from tests.agent.sim_node import SimNode, clock_without_threads, sim_node, static_pod
+from trikubelet.api.timestamps import parse_time
 from trikubelet.pods import journal as module
 from trikubelet.pods.journal import Kind
 from trikubelet.sim import Program
@@ -121,6 +123,56 @@ async def test_a_viewer_sees_a_snapshot_then_each_entry_and_costs_nothing_when_i
         node.source.remove(pod)
         await node.until_gone(pod)
         assert len(viewer) == kept
+
+
+def stages_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The stages that a viewer drew who was told these lines of one pod."""
+    drawn = [begun for pod in lines[0]["pods"] for begun in pod["stages"]]
+    return drawn + [line["stage"] for line in lines[1:] if "stage" in line]
+
+
+async def test_one_who_comes_late_is_told_the_same_stages(mock_clock: MockClock) -> None:
+    pod = static_pod("web")
+    async with sim_node() as node:
+        node.sim.program(Program.crashes(100, after=1.0, exit_code=7), container="main")
+        node.source.put(pod)
+        told: list[dict[str, Any]] = []
+        with node.agent.journal.view() as early:
+            while trio.current_time() < 900:
+                with trio.move_on_after(1):
+                    told.append(await early.receive())
+            with node.agent.journal.view() as late:
+                begun = stages_of([await late.receive()])
+        assert begun == stages_of(told)
+    times = [(each["what"], parse_time(each["at"])) for each in begun]
+    ends = [line for line in told[1:] if (line["kind"], line["what"]) == ("container", "Ended")]
+    assert len(ends) == [what for what, _ in times].count("down") >= 7
+    down = sum(
+        (until - since).total_seconds()
+        for (what, since), (_, until) in pairwise(times)
+        if what == "down" and since is not None and until is not None
+    )
+    assert down > 600, "nearly all of the time"
+
+
+async def test_the_stages_of_all_pods_have_a_limit(mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STAGES_KEPT", 20)
+    restless, calm = static_pod("restless"), static_pod("calm")
+    async with sim_node() as node:
+        node.sim.program(Program.crashes(1000, after=1.0, exit_code=7), pod="restless-node")
+        node.source.put(restless, calm)
+        await trio.sleep(1500)
+        of = {pod["uid"]: pod["stages"] for pod in node.agent.journal.snapshot()["pods"]}
+        assert 6 < len(of[restless.metadata.uid]) <= 20
+        assert of[restless.metadata.uid][-1]["what"] in ("down", "running", "ready", "starting")
+        assert [begun["what"] for begun in of[calm.metadata.uid]][-1] == "ready"
+        assert len(of[calm.metadata.uid]) > 2, "a pod that is calm loses nothing"
+        node.source.remove(restless, calm)
+        await node.until_gone(restless)
+        await node.until_gone(calm)
+        await trio.sleep(module.KEPT_WHEN_FORGOTTEN + 1)
+        assert node.agent.journal.snapshot()["pods"] == []
+        assert node.agent.journal._stages == 0
 
 
 async def test_a_slow_viewer_gets_a_fresh_snapshot_and_a_quick_one_beside_it_all(

@@ -18,7 +18,8 @@
     GET  /events?watch=1                   one JSON line now for each of these, and for each that happens
     GET  /events?uid=UID                   a list of what happened to a pod, oldest first
     GET  /journal?watch=1                  what happens to pods, one JSON line each: first {"type": "SNAPSHOT",
-                                           "pods": [{"uid", "pod", "entries": [ENTRY, …]}, …]}, then
+                                           "pods": [{"uid", "pod", "stages": [{"what", "at"}, …],
+                                           "entries": [ENTRY, …]}, …]}, then
                                            {"type": "ENTRY", …}; once more a snapshot for a reader that is too slow;
                                            `pods.journal` has the fields
     GET  /journal[?uid=UID]                the snapshot alone, or the entries of one pod, oldest first

@@ -3,11 +3,13 @@
 The story of an entry: something happens, and its owner tells the journal at once: the registry of every change of a
 pod's phase, the recorder of every event, PLEG of containers that began or ended, the status manager of what is reported
 of a pod. The journal notes it among the pod's newest entries and puts it into the queue of each viewer. It is made into
-JSON when a viewer takes it, so a journal at which nobody looks costs an object for each entry and nothing else.
+JSON when a viewer takes it, so a journal at which nobody looks costs an object for each entry and nothing else. The
+stages of the pod (`pods.stages`) are made of the entries then, too.
 
-Memory does not grow. Of each pod the newest entries are kept, those of its phases apart, which a container that
-restarts for ever would drive out. A pod that the workers have forgotten stays a short while, for those who ask what
-became of it. A viewer's queue has a limit: whoever is slower gets a fresh snapshot instead of what he missed.
+Memory does not grow. Of each pod the newest entries and stages are kept. Those of its phases are kept apart, since a
+container that restarts for ever would drive them out. A pod that the workers have forgotten stays a short while, for
+those who ask what became of it. A viewer's queue has a limit: a slower one gets a fresh snapshot instead of what it
+missed.
 
 The journal is for looking only. Nothing in the agent decides by it.
 """
@@ -27,6 +29,7 @@ from trikubelet.api.timestamps import format_micro_time
 from trikubelet.container.model import ContainerState, start_problem
 from trikubelet.formats.values import define, frozen
 from trikubelet.pods.phases import Syncing, Terminated, Terminating, TerminationRequested, WaitingToStart
+from trikubelet.pods.stages import Begun, Stages
 from trikubelet.telemetry.events import PodEvent
 
 if TYPE_CHECKING:
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 ENTRIES_PER_POD: Final = 50
 """The newest, beside the entries of its phases."""
 PHASES_PER_POD: Final = 20
+STAGES_KEPT: Final = 20_000
+"""Of all pods together; the pod with the most gives up its older half."""
 PODS_KEPT: Final = 1000
 """Those of which nothing was told for longest go first."""
 KEPT_WHEN_FORGOTTEN: Final = 120.0
@@ -85,6 +90,8 @@ class Entry:
     """Empty when it concerns the pod as a whole."""
     facts: Mapping[str, Any] = attrs.field(factory=dict, hash=False)
     """JSON values by name, and times; see `as_json`."""
+    stage: Begun | None = None
+    """The pod's stage that began with it."""
 
     def as_json(self) -> dict[str, Any]:
         """`n`, `at` (RFC 3339 with microseconds), `uid`, `pod`, `kind`, `what`, `container` if it concerns one, and
@@ -94,6 +101,7 @@ class Entry:
         - of containers: `id` (twelve digits), `restarts`; of those that ended `exitCode`, `reason`, `startedAt`;
           of those that could not start `message`
         - of statuses: `reason`, `message`
+        - of the first one of a stage of the pod: `stage`, as `pods.stages.Begun.as_json`
         """
         head = {
             "n": self.number,
@@ -105,6 +113,8 @@ class Entry:
         }
         if self.container:
             head["container"] = self.container
+        if self.stage is not None:
+            head["stage"] = self.stage.as_json()
         return head | {
             name: value if isinstance(value, list | str | int) else format_micro_time(value)
             for name, value in self.facts.items()
@@ -119,6 +129,7 @@ class _PodRecord:
     pod: str
     phases: deque[Entry] = attrs.field(factory=lambda: deque(maxlen=PHASES_PER_POD))
     others: deque[Entry] = attrs.field(factory=lambda: deque(maxlen=ENTRIES_PER_POD))
+    stages: Stages = attrs.field(factory=Stages)
     containers: dict[str, ContainerState] = attrs.field(factory=dict)
     """By id."""
     reported: tuple[str, str] = ("", "")
@@ -148,6 +159,8 @@ class Journal:
         """UIDs of pods that the workers have forgotten, with the Trio time of it."""
         self._viewers: list[Viewer] = []
         self._number = 0
+        self._stages = 0
+        """Stages that are kept of all pods."""
 
     # --- What happens. Nothing here waits or raises. -----------------------------------------------------------------
 
@@ -227,10 +240,16 @@ class Journal:
         return [uid for uid, record in self._pods.items() if record.pod == pod]
 
     def snapshot(self) -> dict[str, Any]:
-        """All pods with what is kept of them, as JSON values: `n` is the number of the newest entry."""
+        """All pods with what is kept of them, as JSON values: `n` is the number of the newest entry, `stages` are the
+        pod's (`pods.stages.Begun.as_json`), the oldest first."""
         self._sweep()
         pods = [
-            {"uid": record.uid, "pod": record.pod, "entries": [entry.as_json() for entry in record.entries()]}
+            {
+                "uid": record.uid,
+                "pod": record.pod,
+                "stages": [begun.as_json() for begun in record.stages.begun],
+                "entries": [entry.as_json() for entry in record.entries()],
+            }
             for record in self._pods.values()
         ]
         return {"type": "SNAPSHOT", "n": self._number, "now": format_micro_time(self._clock.now()), "pods": pods}
@@ -249,17 +268,24 @@ class Journal:
         at: datetime | None = None,
     ) -> None:
         self._number += 1
+        at = at or self._clock.now()
+        record = self._record(uid, pod)
+        kept = len(record.stages.begun)
+        stage = record.stages.take(kind.value, what, at, container, facts)
+        self._stages += len(record.stages.begun) - kept
+        if self._stages > STAGES_KEPT:
+            self._shorten()
         entry = Entry(
             number=self._number,
-            at=at or self._clock.now(),
+            at=at,
             uid=uid,
             pod=pod,
             kind=kind,
             what=what,
             container=container,
             facts=facts,
+            stage=stage,
         )
-        record = self._record(uid, pod)
         (record.phases if kind is Kind.PHASE else record.others).append(entry)
         for viewer in self._viewers:
             viewer.offer(entry)
@@ -301,6 +327,17 @@ class Journal:
             self._pods.move_to_end(uid)
         return record
 
+    def _shorten(self) -> None:
+        """Forget the older half of the longest list of stages."""
+        longest = max((record.stages.begun for record in self._pods.values()), key=len)
+        for _ in range(len(longest) // 2):
+            longest.popleft()
+            self._stages -= 1
+
+    def _drop(self, uid: str) -> None:
+        record = self._pods.pop(uid, None)
+        self._stages -= 0 if record is None else len(record.stages.begun)
+
     def _sweep(self) -> None:
         now = trio.current_time()
         while self._forgotten:
@@ -308,9 +345,9 @@ class Journal:
             if now - since < KEPT_WHEN_FORGOTTEN and len(self._pods) < PODS_KEPT:
                 break
             del self._forgotten[uid]
-            self._pods.pop(uid, None)
+            self._drop(uid)
         while len(self._pods) >= PODS_KEPT:
-            self._pods.popitem(last=False)
+            self._drop(next(iter(self._pods)))
 
 
 class Viewer:

@@ -1,4 +1,4 @@
-"""Entries of the journal become stages."""
+"""Entries of the journal become stages, and stages a picture."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.ui.entries import START, at, entry
-from trikubelet.cli.ui.timeline import SEGMENTS, Stage, Timeline, cells, lasted
+from tests.cli.ui.entries import START, at, entry, staged
+from trikubelet.cli.ui.timeline import Stage, Timeline, cells, lasted
+from trikubelet.pods.stages import STAGES_PER_POD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def timeline(entries: Iterable[dict[str, Any]], *, kept: bool = False) -> Timeline:
+def timeline(entries: Iterable[dict[str, Any]]) -> Timeline:
     made = Timeline()
-    for one in entries:
-        made.apply(one, kept=kept)
+    for one in staged(entries):
+        made.apply(one)
     return made
 
 
@@ -94,27 +95,20 @@ def test_stories(entries: list[dict[str, Any]], expected: str) -> None:
     assert drawn(timeline(entries), 18.5) == " " + expected
 
 
-def test_an_event_that_came_again_was_so_from_the_first_one_on() -> None:
-    told = [
-        entry(0, "phase", "Syncing"),
-        entry(50, "event", "Failed", count=4, firstSeen=at(5)),
-        entry(55, "event", "BackOff", count=9, firstSeen=at(6)),
-    ]
-    assert [segment.start for segment in timeline(told, kept=True).segments] == [at(0), at(5)]
-    assert [segment.start for segment in timeline(told).segments] == [at(0), at(50)], "live, it is when it is"
+def test_one_who_comes_late_sees_what_was() -> None:
+    live, late = timeline(START), Timeline()
+    for one in staged([*START, entry(50, "event", "BackOff", count=9, firstSeen=at(6))]):
+        if "stage" in one:
+            late.begin(one["stage"])
+        late.apply(one, kept=True)
+    assert late.segments == live.segments
 
 
-def test_a_back_off_before_a_kept_start_was_no_start() -> None:
-    told = [
-        entry(0, "phase", "Syncing"),
-        entry(1, "status", "Running"),
-        entry(1, "container", "Started", id="a"),
-        entry(2, "container", "Ended", id="a"),
-        entry(30, "event", "Pulled", count=2, firstSeen=at(0)),
-        entry(31, "container", "Started", id="b"),
-    ]
-    stages = [(segment.stage.word, segment.start) for segment in timeline(told, kept=True).segments]
-    assert stages == [("start", at(0)), ("not ready", at(1)), ("down", at(2)), ("start", at(30)), ("not ready", at(31))]
+def test_a_stage_that_nobody_knows_is_left_out() -> None:
+    made = timeline(START)
+    before = list(made.segments)
+    made.begin({"what": "hibernating", "at": "2026-01-01T00:00:30Z"})
+    assert made.segments == before
 
 
 def test_the_grace_is_the_one_that_counts_now() -> None:
@@ -153,15 +147,13 @@ def test_cells_move_by_whole_cells_and_what_was_before_is_not_shown() -> None:
 
 
 def test_a_pod_that_restarts_for_ever_does_not_fill_the_memory() -> None:
-    made = timeline(START)
-    for index in range(2 * SEGMENTS):
-        made.apply(entry(20 + index, "ready", "Ready" if index % 2 else "NotReady"))
-        made.apply(entry(20 + index, "container", "Started", container="main", id=str(index), restarts=index))
-        made.apply(entry(20 + index, "container", "Ended", container="main", id=str(index), restarts=index))
-        made.apply(entry(20 + index, "event", "BackOff", message="again"))
-    assert len(made.segments) == SEGMENTS
+    told = [*START]
+    for index in range(2 * STAGES_PER_POD):
+        told.append(entry(20 + index, "ready", "Ready" if index % 2 else "NotReady"))
+        told.append(entry(20 + index, "event", "BackOff", message="again"))
+    made = timeline(told)
+    assert len(made.segments) == STAGES_PER_POD
     assert len(made.events) == 3
-    assert made.running == {"a"}
 
 
 @pytest.mark.parametrize("broken", [{}, {"at": "yesterday", "kind": "phase", "what": "Syncing"}])

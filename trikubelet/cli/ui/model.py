@@ -84,6 +84,8 @@ class Model:
                 view = self._view(told["uid"], told["pod"])
                 if (before := known.get(view.uid)) is not None:
                     view.pod, view.usage = before.pod, before.usage
+                for stage in told["stages"]:
+                    view.timeline.begin(stage)
                 for entry in told["entries"]:
                     view.timeline.apply(entry, kept=True)
             self.unread = set(self.pods)

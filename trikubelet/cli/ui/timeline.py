@@ -1,8 +1,7 @@
-"""What a pod went through, made of the entries of the agent's journal. Pure.
+"""What a pod went through, as the agent's journal tells it. Pure.
 
-The journal tells of phases of the pod's life, of its containers and of what is reported of it. A person wants to know
-which of a few things the pod did, and when: its *stages*. Which stage an entry leads to depends on what was before it,
-so entries are taken one after the other.
+Its *stages* are made by the agent (`pods.stages`), which saw all of them: a snapshot has the newest, and an entry the
+one that began with it. Here they get the sign and the word that a person sees.
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ import attrs
 
 from trikubelet.api.timestamps import parse_time
 from trikubelet.formats.values import define, frozen
+from trikubelet.pods.stages import STAGES_PER_POD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-SEGMENTS: Final = 500
-"""The newest that are kept of a pod."""
 EVENTS: Final = 3
 """The newest that are kept of a pod."""
 
@@ -58,26 +56,19 @@ _WORDS: Final = {
     Stage.DONE: "ended",
 }
 _RANK: Final = {stage: rank for rank, stage in enumerate(Stage)}
-_PHASES: Final = {
-    "WaitingToStart": Stage.WAIT,
-    "Syncing": Stage.START,
-    "TerminationRequested": Stage.ENDING,
-    "Terminating": Stage.ENDING,
-    "Terminated": Stage.CLEANUP,
-    "Finished": Stage.DONE,
-    "Gone": Stage.DONE,
+_OF_AGENT: Final = {
+    "waiting": Stage.WAIT,
+    "starting": Stage.START,
+    "pulling": Stage.PULL,
+    "running": Stage.RUN,
+    "ready": Stage.READY,
+    "down": Stage.DOWN,
+    "ending": Stage.ENDING,
+    "releasing": Stage.CLEANUP,
+    "ended": Stage.DONE,
+    "gone": Stage.DONE,
 }
-_LAST: Final = (Stage.ENDING, Stage.CLEANUP, Stage.DONE)
-"""Stages that only another phase ends."""
-_NOT_UP: Final = (Stage.START, Stage.PULL, Stage.DOWN)
-_EVENTS: Final = {
-    "Pulling": Stage.PULL,
-    "Pulled": Stage.START,
-    "BackOff": Stage.DOWN,
-    "Failed": Stage.DOWN,
-    "ErrImageNeverPull": Stage.DOWN,
-}
-_ENDED: Final = ("Succeeded", "Failed")
+"""By the values of `pods.stages.Stage`."""
 
 
 @frozen
@@ -102,11 +93,6 @@ class Timeline:
     """The stages of one pod, the oldest first."""
 
     segments: list[Segment] = attrs.field(factory=list)
-    running: set[str] = attrs.field(factory=set)
-    """Ids of containers."""
-    ready: bool = False
-    up: bool = False
-    """Its init containers have ended, says what is reported of it."""
     grace: int | None = None
     """Seconds, while the pod is being ended."""
     until: datetime | None = None
@@ -117,70 +103,35 @@ class Timeline:
     gone: datetime | None = None
     """When the agent forgot it."""
 
+    def begin(self, stage: Mapping[str, Any]) -> None:
+        """Take the next stage (`pods.stages.Begun.as_json`); one that is not known changes nothing.
+
+        Raises KeyError and ValueError for what is none.
+        """
+        known = _OF_AGENT.get(stage["what"])
+        if known is not None and (known is not self.stage or not self.segments):
+            self.segments = [*self.segments[1 - STAGES_PER_POD :], Segment(known, _time(stage["at"]))]
+
     def apply(self, entry: Mapping[str, Any], *, kept: bool = False) -> None:
         """Take the next entry (`pods.journal.Entry.as_json`); kinds that are not known change nothing.
 
-        `kept`: by the journal, which keeps of an event that came several times the last only. What it tells of has
-        been so since the first. Raises KeyError and ValueError for what is no entry.
+        `kept`: from a snapshot, which has the stages apart. Raises KeyError and ValueError for what is no entry.
         """
         at = _time(entry["at"])
         match entry["kind"], entry["what"]:
             case "phase", what:
-                self._phase(what, at, entry)
+                self.grace, self.until = entry.get("grace"), parse_time(entry.get("until", ""))
+                self.asked_by = tuple(entry.get("askedBy", self.asked_by))
+                self.gone = at if what == "Gone" else None
             case "event", reason:
                 self.events = [*self.events, Happened(at, reason, str(entry["message"]))][-EVENTS:]
-                stage = _EVENTS.get(reason)
-                if stage is not None and self.stage in _NOT_UP and not self.running:
-                    # An image that is there is told at each start: only the last time is still news.
-                    since_the_first = kept and reason != "Pulled"
-                    self._go(stage, _time(entry.get("firstSeen", entry["at"])) if since_the_first else at)
-            case "container", "Started":
-                self.running.add(entry["id"])
-                if self.stage in _NOT_UP:
-                    self._go(self._running_stage(), at)
-            case "container", "Ended":
-                self.running.discard(entry["id"])
-                if not self.running and self.stage in (Stage.RUN, Stage.READY):
-                    self._go(Stage.DOWN, at)
-            case "status", what if what in _ENDED:
-                self._go(Stage.DONE, at)
-            case "status", what:
-                self.up = what == "Running"
-                if self.up and self.running and self.stage in _NOT_UP:
-                    self._go(self._running_stage(), at)
-            case "ready", what if not entry.get("container"):
-                self.ready = what == "Ready"
-                if self.ready:
-                    self._go(Stage.READY, at)
-                elif self.stage is Stage.READY:
-                    self._go(Stage.RUN, at)
+        if not kept and (stage := entry.get("stage")) is not None:
+            self.begin(stage)
 
     @property
     def stage(self) -> Stage:
         """The newest."""
         return self.segments[-1].stage if self.segments else Stage.WAIT
-
-    def _running_stage(self) -> Stage:
-        if not self.up:
-            return Stage.START
-        return Stage.READY if self.ready else Stage.RUN
-
-    def _phase(self, what: str, at: datetime, entry: Mapping[str, Any]) -> None:
-        if (stage := _PHASES.get(what)) is None:
-            return
-        self.grace, self.until = entry.get("grace"), parse_time(entry.get("until", ""))
-        self.asked_by = tuple(entry.get("askedBy", self.asked_by))
-        self.gone = at if what == "Gone" else None
-        self._go(stage, at, phase=True)
-
-    def _go(self, stage: Stage, at: datetime, *, phase: bool = False) -> None:
-        if stage is self.stage and self.segments:
-            return
-        if self.segments:
-            if self.stage in _LAST and not phase:
-                return
-            at = max(at, self.segments[-1].start)  # events and containers tell when it was, a moment ago
-        self.segments = [*self.segments[1 - SEGMENTS :], Segment(stage, at)]
 
 
 def cells(timeline: Timeline, now: datetime, span: float, width: int) -> list[Stage | None]:

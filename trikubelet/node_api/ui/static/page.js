@@ -131,7 +131,8 @@ function receive(message) {
     rows.clear();
     for (const pod of message.pods) {
       const life = new Life(pod.uid, pod.pod);
-      pod.entries.forEach((entry) => life.add(entry));
+      pod.stages.forEach((stage) => life.begin(stage));
+      pod.entries.forEach((entry) => life.keep(entry));
       rows.set(pod.uid, new Row(life));
     }
     arrange();

@@ -1,4 +1,6 @@
-// What the entries of the agent's journal say of a pod: which state it was in, from when to when. No DOM here.
+// What the agent's journal says of a pod: which state it was in, from when to when. No DOM here.
+// The agent makes these states (its stages): it saw all of them, while the entries are only the newest, and of an event that
+// came again the last time only. So a page that is opened late shows the same as one that was there.
 
 export const STATES = {
   waiting: "waits for its turn",
@@ -12,10 +14,8 @@ export const STATES = {
   gone: "gone",
 };
 
+const OF_STAGES = { down: "backoff", releasing: "ended" }; // the others have their own names
 const ENDING = new Set(["TerminationRequested", "Terminating"]);
-const ENDED = new Set(["Terminated", "Finished"]);
-const PULL_ENDS = new Set(["Pulled", "Failed", "BackOff", "ErrImageNeverPull"]);
-const TRIED_AGAIN = new Set(["BackOff", "Failed", "InspectFailed", "FailedCreatePodSandBox", "FailedMount"]);
 const MOST_ENTRIES = 100;
 
 /** One pod, told by its entries in order. */
@@ -28,12 +28,7 @@ export class Life {
     this.entries = []; // as they came, the newest last
     this.grace = null; // {seconds, until, askedBy} of a pod that is being ended
     this.restarts = 0;
-    this.phase = "";
-    this.isReady = false;
     this.restartsOf = new Map();
-    this.pulling = new Set();
-    this.running = new Set();
-    this.backsOff = false;
   }
 
   get state() {
@@ -44,18 +39,32 @@ export class Life {
     return this.segments.at(-1)?.from ?? 0;
   }
 
-  add(entry) {
-    const at = Date.parse(entry.at);
-    this.entries.push(entry);
-    if (this.entries.length > MOST_ENTRIES) this.entries.shift();
-    this.take(entry, at);
-    const state = this.judge();
+  /** The next stage. */
+  begin({ what, at }) {
+    const state = OF_STAGES[what] ?? what;
+    const from = Date.parse(at);
     const last = this.segments.at(-1);
-    if (last?.state === state) return;
-    // An entry may be dated before one that came earlier: that a container started long ago may be seen just now.
-    const from = Math.max(at, last?.from ?? at);
+    if (last?.state === state || !(state in STATES)) return;
     if (last) last.to = from;
     this.segments.push({ state, from });
+  }
+
+  /** The next entry, with the stage that began with it. */
+  add(entry) {
+    this.keep(entry);
+    if (entry.stage) this.begin(entry.stage);
+  }
+
+  /** An entry whose stage is known. */
+  keep(entry) {
+    this.entries.push(entry);
+    if (this.entries.length > MOST_ENTRIES) this.entries.shift();
+    const at = Date.parse(entry.at);
+    if (entry.kind === "container") this.takeContainer(entry, at);
+    if (entry.kind !== "phase") return;
+    this.grace = ENDING.has(entry.what)
+      ? { seconds: entry.grace, until: Date.parse(entry.until), askedBy: entry.askedBy ?? [] }
+      : null;
   }
 
   /** Forget what was over before that moment. */
@@ -64,49 +73,11 @@ export class Life {
     this.marks = this.marks.filter((mark) => mark.at >= before);
   }
 
-  take(entry, at) {
-    switch (entry.kind) {
-      case "phase":
-        this.phase = entry.what;
-        this.grace = ENDING.has(entry.what)
-          ? { seconds: entry.grace, until: Date.parse(entry.until), askedBy: entry.askedBy ?? [] }
-          : null;
-        break;
-      case "event":
-        if (entry.what === "Pulling") this.pulling.add(entry.container ?? "");
-        else if (PULL_ENDS.has(entry.what)) this.pulling.delete(entry.container ?? "");
-        this.backsOff = TRIED_AGAIN.has(entry.what) || (this.backsOff && entry.what !== "Started");
-        break;
-      case "container":
-        this.takeContainer(entry, at);
-        break;
-      case "ready":
-        if (!entry.container) this.isReady = entry.what === "Ready";
-        break;
-    }
-  }
-
   takeContainer(entry, at) {
     this.restartsOf.set(entry.container, entry.restarts);
     this.restarts = [...this.restartsOf.values()].reduce((sum, count) => sum + count, 0);
-    if (entry.what === "Started") {
-      this.running.add(entry.id);
-      this.backsOff = false;
-    } else {
-      this.running.delete(entry.id);
-      this.marks.push({ at, failed: entry.exitCode !== 0, text: `${entry.container}: ${exit(entry.exitCode)}` });
-    }
-  }
-
-  judge() {
-    if (this.phase === "Gone") return "gone";
-    if (ENDED.has(this.phase)) return "ended";
-    if (ENDING.has(this.phase)) return "ending";
-    if (this.isReady) return "ready";
-    if (this.pulling.size) return "pulling";
-    if (this.running.size) return "running";
-    if (this.backsOff) return "backoff";
-    return this.phase === "Syncing" ? "starting" : "waiting";
+    if (entry.what === "Started") return;
+    this.marks.push({ at, failed: entry.exitCode !== 0, text: `${entry.container}: ${exit(entry.exitCode)}` });
   }
 }
 
