@@ -52,12 +52,13 @@ PROPERTIES: Final = ("tests", "-m", "hypothesis", *(f"--ignore={machine}" for ma
 EXAMPLES_OF_A_PROPERTY: Final = 1_000
 """Where the test does not say how many it wants."""
 PARSERS: Final = (
+    "tests/embedded/images/test_memory.py",
     "tests/embedded/registry/test_mutated_documents.py",
     "tests/embedded/network/cni/test_mutated_documents.py",
     "tests/rpc/grpc/test_http2.py",
     "tests/test_pumped_inputs.py",
 )
-MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000", "PUMPED_INPUTS": "1000"}
+MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000", "PUMPED_INPUTS": "1000", "ARCHIVE_SCALE": "10"}
 CONTAINERD_TESTS: Final = ("tests", "-m", "containerd")
 CRI_TOOLS: Final = ("TRIKUBELET_CRICTL", "TRIKUBELET_CRITEST")
 CRI_TOOLS_TESTS: Final = "tests/embedded/test_cri_tools.py"

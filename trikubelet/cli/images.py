@@ -128,7 +128,7 @@ def inspect_image(name: str, root_dir: Path, runtime_root: Path | None) -> None:
             "pulled": list(image.pulled),
             "layers": [str(layer) for layer in image.layers],
             "layer_format": image.layer_format.value,
-            "spec": image.spec,
+            "spec": store.spec(image),
         }
     print_json(document, indent=2)
 

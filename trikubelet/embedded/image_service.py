@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from grpclib import GRPCError
 from grpclib.const import Status
@@ -16,7 +16,7 @@ from trikubelet.embedded.registry.errors import PullError, PullFailure
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
     from trikubelet.clock import WallClock
@@ -83,7 +83,7 @@ class EmbeddedImageService(v1.ImageServiceBase):
         image = self._store.resolve(image_status_request.image.image)
         if image is None:
             return v1.ImageStatusResponse()
-        info = _verbose_info(image) if image_status_request.verbose else {}
+        info = _verbose_info(image, self._store.spec(image)) if image_status_request.verbose else {}
         return v1.ImageStatusResponse(image=_to_message(image), info=info)
 
     async def pull_image(self, pull_image_request: v1.PullImageRequest) -> v1.PullImageResponse:
@@ -189,7 +189,7 @@ def _to_message(image: StoredImage) -> v1.Image:
     return message
 
 
-def _verbose_info(image: StoredImage) -> dict[str, str]:
+def _verbose_info(image: StoredImage, spec: Mapping[str, Any]) -> dict[str, str]:
     """What `crictl inspecti` shows, in containerd's shape."""
     layers = [str(layer) for layer in image.layers]
-    return {"info": json.dumps({"imageSpec": image.spec, "layers": layers, "format": image.layer_format.value})}
+    return {"info": json.dumps({"imageSpec": spec, "layers": layers, "format": image.layer_format.value})}

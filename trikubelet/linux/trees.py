@@ -6,7 +6,7 @@ are like any other. Few descriptors are held at a time. `shutil.rmtree` and `os.
 The standard library alone, and little of it: the keeper of the embedded runtime imports this too.
 """
 
-# ruff: noqa: PTH101, PTH123, PTH208  (pathlib is large, and knows no descriptors)
+# ruff: noqa: PTH101, PTH123  (pathlib is large, and knows no descriptors)
 
 from __future__ import annotations
 
@@ -194,46 +194,64 @@ class _Removal:
         self._mount = mount_id(top)
         self._path = path
         self._checkpoint = checkpoint
-        self._folders: list[tuple[int, str, list[str]]] = []
-        """Descriptor, name in its parent, and names still to be removed."""
+        self._folders: list[tuple[int, str, Iterator[os.DirEntry[str]]]] = []
+        """Descriptor, name in its parent, and entries still to be removed, which are read bit by bit: a folder may have
+        millions."""
         self._moved = 0
-        self._tried: set[str] = set()
-        """Entries of the top."""
+        self._left: set[str] = set()
+        """Entries of the top that cannot be removed."""
         self.problem: OSError | None = None
         """The first one."""
 
     def run(self) -> None:
         try:
-            # What lies too deep becomes an entry of the top meanwhile.
-            while names := [name for name in os.listdir(self._top) if name not in self._tried]:
-                self._tried.update(names)
-                for name in names:
-                    self._remove(name)
+            moved = -1
+            while moved != self._moved:  # what lies too deep became an entry of the top
+                moved = self._moved
+                with os.scandir(self._top) as entries:
+                    for entry in entries:
+                        if entry.name not in self._left and not self._remove(entry.name):
+                            self._left.add(entry.name)
         finally:
-            for folder, _, _ in self._folders:
-                os.close(folder)
+            while self._folders:
+                self._close_last()
 
-    def _remove(self, name: str) -> None:
-        """One entry of the top."""
-        self._try(self._remove_entry, name)
+    def _remove(self, name: str) -> bool:
+        """One entry of the top. False if it is still there."""
+        gone = self._try(self._remove_entry, name)
         while self._folders:
-            folder, own_name, names = self._folders[-1]
-            if names:
-                self._try(self._remove_entry, names.pop())
+            _, own_name, entries = self._folders[-1]
+            if (found := self._next_name(entries)) is not None:
+                self._try(self._remove_entry, found)
                 continue
-            self._folders.pop()
-            os.close(folder)
-            self._try(self._remove_empty, own_name)
+            self._close_last()
+            gone = self._try(self._remove_empty, own_name)
+        return gone
 
-    def _try(self, act: Callable[[str], None], name: str) -> None:
+    def _next_name(self, entries: Iterator[os.DirEntry[str]]) -> str | None:
+        try:
+            entry = next(entries, None)
+        except OSError as error:  # the folder stays, which is then the problem of its parent
+            self.problem = self.problem or self._about(error, "")
+            return None
+        return entry and entry.name
+
+    def _close_last(self) -> None:
+        folder, _, entries = self._folders.pop()
+        entries.close()  # type: ignore[attr-defined]
+        os.close(folder)
+
+    def _try(self, act: Callable[[str], None], name: str) -> bool:
         try:
             act(name)
         except FileNotFoundError:
-            return
+            return True
         except OSError as error:
             # That a folder is not empty follows from an earlier one.
             if self.problem is None:
                 self.problem = error if isinstance(error, StillMountedError) else self._about(error, name)
+            return False
+        return True
 
     def _about(self, error: OSError, name: str) -> OSError:
         return OSError(error.errno, error.strerror, self._path_of(name))
@@ -258,8 +276,8 @@ class _Removal:
         try:
             if mount_id(folder) != self._mount:
                 raise StillMountedError(self._path_of(name))
-            if len(self._folders) < MAX_OPEN:
-                self._folders.append((folder, name, os.listdir(folder)))
+            if len(self._folders) < MAX_OPEN // 2:  # each has two descriptors
+                self._folders.append((folder, name, os.scandir(folder)))
                 return
             self._move_up(name, current)
         except BaseException:
@@ -279,7 +297,6 @@ class _Removal:
                 if error.errno != errno.ENOTEMPTY:
                     raise
                 continue
-            self._tried.discard(new_name)
             return
 
 

@@ -16,6 +16,7 @@ from tests.embedded.images.archives import layer, oci_archive
 from trikubelet.clock import SystemClock
 from trikubelet.embedded.images.archive import open_archive
 from trikubelet.embedded.images.errors import ArchiveError
+from trikubelet.embedded.images.memory import MemoryBudget
 from trikubelet.embedded.images.model import LayerFormat, UnpackLimits
 from trikubelet.embedded.images.store import ImageStore
 
@@ -77,7 +78,7 @@ class Patience:
 def test_compressed_input_that_never_gives_a_byte_can_be_cancelled(tmp_path: Path) -> None:
     (tmp_path / "empty.gz").write_bytes(gzip.compress(b"") * 50_000)
     with pytest.raises(GaveUpError):
-        with open_archive(tmp_path / "empty.gz", tmp_path, UnpackLimits(), Patience(50)):
+        with open_archive(tmp_path / "empty.gz", tmp_path, UnpackLimits(), MemoryBudget(2**25), Patience(50)):
             raise AssertionError("not reached")
 
 
@@ -91,5 +92,7 @@ def test_a_header_that_goes_on_for_ever_can_be_cancelled(tmp_path: Path) -> None
     (tmp_path / "sparse.tar").write_bytes(header + (b"\0" * 504 + b"\1" + b"\0" * 7) * 1000)
     for patience, expected in ((50, GaveUpError), (10_000, ArchiveError)):
         with pytest.raises(expected):
-            with open_archive(tmp_path / "sparse.tar", tmp_path, UnpackLimits(), Patience(patience)):
+            with open_archive(
+                tmp_path / "sparse.tar", tmp_path, UnpackLimits(), MemoryBudget(2**25), Patience(patience)
+            ):
                 raise AssertionError("not reached")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.embedded.images.archives import Entry, directory, layer
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.lower import LowerLayers
+from trikubelet.embedded.images.memory import MemoryBudget
 from trikubelet.embedded.images.model import LayerFormat, UnpackLimits
 from trikubelet.embedded.images.unpack import LayerUnpacker, UnpackBudget
 
@@ -40,7 +41,7 @@ def unpack(path: Path, *layers: bytes, layer_format: LayerFormat, lower: LowerLa
     unpacker = LayerUnpacker(
         path,
         layer_format,
-        budget=UnpackBudget(UnpackLimits()),
+        budget=UnpackBudget(UnpackLimits(), MemoryBudget(2**25)),
         checkpoint=lambda: None,
         lower=lower,
         privileged=True,

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.embedded.images.archives import Entry, directory, layer
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.lower import LowerLayers, is_opaque, is_whiteout
+from trikubelet.embedded.images.memory import MemoryBudget
 from trikubelet.embedded.images.model import LayerFormat, UnpackLimits
 from trikubelet.embedded.images.unpack import LayerUnpacker, UnpackBudget
 
@@ -45,7 +46,7 @@ class Root:
         unpacker = LayerUnpacker(
             self.path,
             layer_format,
-            budget=UnpackBudget(limits or UnpackLimits()),
+            budget=UnpackBudget(limits or UnpackLimits(), MemoryBudget(2**25)),
             checkpoint=go_on,
             lower=lower,
             privileged=privileged,

@@ -22,6 +22,7 @@ from tests.embedded.registry.scripted_registry import INDEX, MANIFEST
 from tests.mutated import changed_bytes, changed_document
 from tests.watchdog import one_example
 from trikubelet.embedded.images.errors import ArchiveError
+from trikubelet.embedded.images.memory import MemoryBudget
 from trikubelet.embedded.images.model import LayerFormat, UnpackLimits, config_from_spec
 from trikubelet.embedded.images.oci_layout import Manifest, config_of, digest_in, fittest_children, image_of, is_index
 from trikubelet.embedded.images.platform import Platform
@@ -134,7 +135,7 @@ def test_a_changed_document_is_read_or_refused(kind: str) -> None:
 
 def unpack(root: Path, data: bytes, layer_format: LayerFormat = LayerFormat.FLAT, *, most_entries: int = 100) -> None:
     limits = UnpackLimits(max_bytes=2**20, max_entries=most_entries)
-    budget = UnpackBudget(limits)
+    budget = UnpackBudget(limits, MemoryBudget(2**25))
     unpacker = LayerUnpacker(root, layer_format, budget=budget, checkpoint=lambda: None, privileged=False)
     unpacker.apply(_Bytes(data), subject="layer")
     unpacker.finish()

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any
 
 from trikubelet.embedded.images.entry_path import split_entry_name
 from trikubelet.embedded.images.errors import ArchiveError
@@ -22,22 +21,30 @@ from trikubelet.embedded.images.tar_stream import (
     Checkpoint,
     CopyingReader,
     DigestReader,
-    GuardedTarInfo,
     Readable,
     broken_input_is_an_archive_error,
     decompressed,
+    open_tar,
 )
 from trikubelet.formats import go_json
 from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
+    import tarfile
     from pathlib import Path
 
+    from trikubelet.embedded.images.memory import MemoryBudget
     from trikubelet.embedded.images.model import UnpackLimits
 
 
 _MOST_VALUES = 2**16
 """In one document: an image has a thousand layers at most, and each is described by a handful."""
+_KEPT_OF_A_FILE = 500
+"""Bytes, and its name."""
+_KEPT_OF_A_PIECE = 120
+"""Bytes, for each piece of a sparse file."""
+_KEPT_OF_A_VALUE = 100
+"""Bytes, for each value in a document."""
 
 
 @frozen
@@ -74,20 +81,29 @@ class ArchivedImage:
 class ArchiveFiles:
     """The files of one archive."""
 
-    def __init__(self, tar: tarfile.TarFile, limits: UnpackLimits, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self, tar: tarfile.TarFile, limits: UnpackLimits, memory: MemoryBudget, checkpoint: Checkpoint
+    ) -> None:
         self._tar = tar
         self._limits = limits
+        self._memory = memory
         self._checkpoint = checkpoint
         self._members: dict[str, tarfile.TarInfo] = {}
         self._links: dict[str, str] = {}
-        for count, member in enumerate(tar, start=1):
+        count = 0
+        while (member := tar.next()) is not None:
             checkpoint()
+            count += 1
             if count > limits.max_archive_entries:
                 raise ArchiveError(f"the archive has more than {limits.max_archive_entries} files", entry=member.name)
             self._index(member)
+            tar.members = []  # type: ignore[attr-defined]  # typeshed leaves it out
 
     def _index(self, member: tarfile.TarInfo) -> None:
         name = "/".join(split_entry_name(member.name, max_depth=self._limits.max_depth))
+        pieces = member.sparse or ()
+        self._memory.take(_KEPT_OF_A_FILE + len(name) + len(member.linkname) + _KEPT_OF_A_PIECE * len(pieces))
+        member.pax_headers = {}
         if member.isreg():
             self._members[name] = member
         elif member.issym() or member.islnk():  # docker save wrote a layer that two images share once, and linked it
@@ -140,6 +156,9 @@ class ArchiveFiles:
             raise ArchiveError(f"has more than {self._limits.max_document_bytes} bytes", entry=name)
         if digest and digest != (found := digest_of(data, digest.partition(":")[0])):
             raise ArchiveError(f"its content has the digest {found}, expected {digest}", entry=name)
+        # Python keeps a text with one character beyond Latin in two or four bytes for each.
+        width = 1 if data.isascii() and b"\\u" not in data else 4
+        self._memory.take((1 + width) * len(data) + _KEPT_OF_A_VALUE * _count_values(data))
         return data, parse_json(data, name)
 
     def read_object(self, name: str, *, digest: str = "") -> tuple[bytes, dict[str, Any]]:
@@ -157,12 +176,17 @@ def expect_object(value: object, entry: str) -> dict[str, Any]:
 
 def parse_json(data: bytes, entry: str) -> Any:
     """The content of a document, which has few values: empty ones take eighty times their size. Raises ArchiveError."""
-    if (values := sum(map(data.count, (b",", b"{", b"[")))) > _MOST_VALUES:
+    if (values := _count_values(data)) > _MOST_VALUES:
         raise ArchiveError(f"it has {values} values, more than {_MOST_VALUES}", entry=entry)
     try:
         return go_json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ArchiveError(f"expected JSON: {error}", entry=entry) from error
+
+
+def _count_values(data: bytes) -> int:
+    """At least as many as the document has."""
+    return sum(map(data.count, (b",", b"{", b"[")))
 
 
 def expect_objects(value: object, entry: str) -> list[dict[str, Any]]:
@@ -201,7 +225,9 @@ def diff_ids_of(spec: Mapping[str, Any], entry: str, expected: int) -> list[str]
 
 
 @contextmanager
-def open_archive(path: Path, scratch: Path, limits: UnpackLimits, checkpoint: Checkpoint) -> Iterator[ArchiveFiles]:
+def open_archive(
+    path: Path, scratch: Path, limits: UnpackLimits, memory: MemoryBudget, checkpoint: Checkpoint
+) -> Iterator[ArchiveFiles]:
     """Open an archive file. A compressed one is first decompressed into `scratch`, as its files are read in any order.
 
     Every read of the file asks `checkpoint`. Raises ArchiveError for what is no file or no tar archive, OSError for
@@ -217,14 +243,8 @@ def open_archive(path: Path, scratch: Path, limits: UnpackLimits, checkpoint: Ch
             _decompress(source, plain, limits, checkpoint, subject)
             source = WatchedFile(plain, checkpoint)
             source.seek(0)
-        with tarfile.open(
-            fileobj=cast("IO[bytes]", source),
-            mode="r:",
-            tarinfo=GuardedTarInfo,
-            encoding="utf-8",
-            errors="surrogateescape",
-        ) as tar:
-            yield ArchiveFiles(tar, limits, checkpoint)
+        with open_tar(source, "r:") as tar:
+            yield ArchiveFiles(tar, limits, memory, checkpoint)
 
 
 def _decompress(

@@ -17,6 +17,7 @@ KUBELET_FOLDERS = (Path("/var/lib/kubelet"), Path("/etc/kubernetes"))
 """Where a kubelet and a control plane have keys and pods' Secrets: no container of this image sees these."""
 
 _SEARCH_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+HOST_SPEC = {"os": "linux", "config": {"Cmd": ["/bin/sh"], "Env": [_SEARCH_PATH], "WorkingDir": "/"}}
 
 
 def host_image() -> StoredImage:
@@ -31,5 +32,4 @@ def host_image() -> StoredImage:
         is_host=True,
         pinned=True,
         layer_format=LayerFormat.FLAT,
-        spec={"os": "linux", "config": {"Cmd": ["/bin/sh"], "Env": [_SEARCH_PATH], "WorkingDir": "/"}},
     )

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH115, PTH208
+# ruff: noqa: PTH115
 """What the layers below show at a path, read from their directories as overlayfs would merge them.
 
 Layers are unpacked one by one, but an entry may lie in a directory, or behind a link, that only a layer below has: the
@@ -13,7 +13,7 @@ import stat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 MAX_LINKS_ON_A_WAY = 40
 OPAQUE_XATTR = "trusted.overlay.opaque"
@@ -83,6 +83,8 @@ class LowerLayers:
                     return False
         return True
 
-    def names_in_root(self) -> set[str]:
-        """Every name that the merged root may show (deleted ones may be among them)."""
-        return {name for layer in self._layers for name in os.listdir(layer)}
+    def names_in_root(self) -> Iterator[str]:
+        """Every name that the merged root may show; some twice, and deleted ones may be among them."""
+        for layer in self._layers:
+            with os.scandir(layer) as entries:
+                yield from (entry.name for entry in entries)

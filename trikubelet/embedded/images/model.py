@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,9 @@ import attrs
 
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.formats.values import frozen
+
+_MOST_CONFIG_CHARACTERS = 2**19
+"""What an image wants is in memory as long as the image is there. Of an environment, Linux takes 2 MiB."""
 
 
 class LayerFormat(enum.Enum):
@@ -38,6 +41,8 @@ class UnpackLimits:
     """One JSON document (index, manifest, configuration), or one extended header of a tar entry."""
     max_archive_entries: int = 100_000
     """Files in the archive itself."""
+    max_kept_bytes: int = 32 * 2**20
+    """Memory for what an import keeps: names, and documents. An image of a million files with ordinary names fits."""
 
     @property
     def max_layer_bytes(self) -> int:
@@ -62,6 +67,17 @@ class ImageConfig:
 
 
 @frozen
+class ImageDocuments:
+    """What an image was described by. It may be long, and only saving the image needs it, so it stays on disk."""
+
+    spec: Mapping[str, Any]
+    """The OCI image configuration as it was in the archive."""
+    texts: tuple[str, ...] = ()
+    """The configuration, its manifest, and the indexes that led to it, as they came, those that did. None of an image
+    that an earlier release brought in."""
+
+
+@frozen
 class StoredImage:
     """An image that containers can be made of."""
 
@@ -81,11 +97,6 @@ class StoredImage:
     """Those of its names (tags and digests) that came from a registry. The others were imported: a pod's pull does not
     change what they mean, only one that is asked for by hand does."""
     layer_format: LayerFormat = LayerFormat.FLAT
-    spec: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    """The OCI image configuration as it was in the archive."""
-    documents: tuple[str, ...] = attrs.field(default=(), repr=False)
-    """The configuration, its manifest, and the indexes that led to it, as they came, those that did. None of an image
-    that an earlier release brought in."""
 
     @property
     def name(self) -> str:
@@ -98,6 +109,8 @@ def config_from_spec(spec: Mapping[str, Any]) -> ImageConfig:
     config = spec.get("config") or {}
     if not isinstance(config, Mapping):
         raise ArchiveError(f"image configuration: expected an object in 'config', got {type(config).__name__}")
+    if (size := sum(map(len, _texts_in(config)))) > _MOST_CONFIG_CHARACTERS:
+        raise ArchiveError(f"image configuration: 'config' has {size} characters, more than {_MOST_CONFIG_CHARACTERS}")
     return ImageConfig(
         entrypoint=_strings(config, "Entrypoint"),
         cmd=_strings(config, "Cmd"),
@@ -108,6 +121,19 @@ def config_from_spec(spec: Mapping[str, Any]) -> ImageConfig:
         labels=_string_map(config, "Labels"),
         volumes=tuple(sorted(_object(config, "Volumes"))),
     )
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list():
+            for item in value:
+                yield from _texts_in(item)
+        case dict():
+            for key, item in value.items():
+                yield key
+                yield from _texts_in(item)
 
 
 def _wrong(field: str, expected: str, value: object) -> ArchiveError:

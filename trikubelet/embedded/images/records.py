@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trikubelet.embedded.images.errors import ArchiveError
-from trikubelet.embedded.images.model import LayerFormat, StoredImage, config_from_spec
+from trikubelet.embedded.images.model import ImageDocuments, LayerFormat, StoredImage, config_from_spec
 from trikubelet.formats.values import frozen
 from trikubelet.linux.durable_files import write_atomically
 from trikubelet.telemetry.logs import get_logger
@@ -71,8 +71,17 @@ class ImageRecords:
         self._cache = fresh
         return {cached.image.id: cached.image for cached in fresh.values()}
 
-    def write(self, image: StoredImage) -> None:
-        """Store the record of an image whose layers are in place."""
+    def documents(self, image_id: str) -> ImageDocuments:
+        """Read what an image with a record was described by. Raises OSError, ValueError."""
+        document = json.loads(self._path(image_id).read_bytes())
+        return ImageDocuments(document["spec"], tuple(document.get("documents", ())))
+
+    def write(self, image: StoredImage, documents: ImageDocuments | None = None) -> None:
+        """Store the record of an image whose layers are in place. Without `documents` it has a record, with some.
+
+        Raises OSError.
+        """
+        documents = documents or self.documents(image.id)
         imported_at = image.imported_at.isoformat() if image.imported_at else None
         document = {
             "version": _VERSION,
@@ -84,8 +93,8 @@ class ImageRecords:
             "layers": [layer.parent.name for layer in image.layers],
             "importedAt": imported_at,
             "pulled": list(image.pulled),
-            "spec": image.spec,
-            "documents": list(image.documents),
+            "spec": documents.spec,
+            "documents": list(documents.texts),
         }
         write_json(self._path(image.id), document)
 
@@ -119,8 +128,6 @@ class ImageRecords:
             layer_format=LayerFormat(document["layerFormat"]),
             imported_at=datetime.fromisoformat(document["importedAt"]) if document["importedAt"] else None,
             pulled=tuple(document.get("pulled", ())),
-            spec=document["spec"],
-            documents=tuple(document.get("documents", ())),
         )
 
     @staticmethod

@@ -29,9 +29,10 @@ from trikubelet.embedded.images.records import packed_layer, read_layer
 from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from trikubelet.embedded.images.model import ImageDocuments
     from trikubelet.embedded.images.tar_stream import Checkpoint
 
 _MANIFEST_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
@@ -50,12 +51,21 @@ class SavedName:
     names: tuple[str, ...]
 
 
-def write_archive(images: Sequence[SavedName], out: IO[bytes], scratch: Path, checkpoint: Checkpoint) -> None:
-    """Write them to `out`, which need not be seekable. `scratch` holds one layer's tar at a time. Raises OSError."""
+def write_archive(
+    images: Sequence[SavedName],
+    documents: Callable[[str], ImageDocuments],
+    out: IO[bytes],
+    scratch: Path,
+    checkpoint: Checkpoint,
+) -> None:
+    """Write them to `out`, which need not be seekable. `scratch` holds one layer's tar at a time. Raises OSError.
+
+    `documents` reads those of the image with an id.
+    """
     with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         archive = _Archive(tar, scratch, checkpoint)
         for saved in images:
-            archive.add_image(saved)
+            archive.add_image(saved, documents(saved.image.id))
         archive.finish()
 
 
@@ -69,15 +79,15 @@ class _Archive:
         self._index: list[dict[str, Any]] = []
         self._docker: list[dict[str, Any]] = []
 
-    def add_image(self, saved: SavedName) -> None:
-        packed = _packed_layers(saved.image)
+    def add_image(self, saved: SavedName, documents: ImageDocuments) -> None:
+        packed = _packed_layers(saved.image, documents)
         if packed is None:
             layers = [self._layer(path) for path in saved.image.layers]
-            data = json.dumps(_config(saved.image.spec, [layer["digest"] for layer in layers])).encode()
+            data = json.dumps(_config(documents.spec, [layer["digest"] for layer in layers])).encode()
             above: list[bytes] = []
         else:
             layers = [self._packed_layer(path, digest) for path, digest in packed]
-            data, *above = (document.encode() for document in saved.image.documents)
+            data, *above = (text.encode() for text in documents.texts)
         config = self._document(_CONFIG_TYPE, data)
         if not above or [digest_in(layer) for layer in json.loads(above[0])["layers"]] != _digests(layers):
             manifest = {"schemaVersion": 2, "mediaType": _MANIFEST_TYPE, "config": config, "layers": layers}
@@ -138,15 +148,15 @@ class _Archive:
         self._tar.addfile(info, content)
 
 
-def _packed_layers(image: StoredImage) -> list[tuple[Path, str]] | None:
+def _packed_layers(image: StoredImage, documents: ImageDocuments) -> list[tuple[Path, str]] | None:
     """Files and digests of the packed layers, the lowest first; None where not all of them are there."""
-    if not image.documents:
+    if not documents.texts:
         return None
     found: list[tuple[Path, str]] = []
     for layer in image.layers:
         packed = read_layer(layer.parent).packed
         found += [(packed_layer(layer.parent, number), digest) for number, digest in enumerate(packed)]
-    return found if len(found) == len((image.spec.get("rootfs") or {}).get("diff_ids") or ()) else None
+    return found if len(found) == len((documents.spec.get("rootfs") or {}).get("diff_ids") or ()) else None
 
 
 def _digests(layers: list[dict[str, Any]]) -> list[str]:

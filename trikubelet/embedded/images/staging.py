@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import traceback
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from trikubelet.embedded.images import docker_save, oci_layout
@@ -17,7 +19,14 @@ from trikubelet.embedded.images.disk_space import check_space
 from trikubelet.embedded.images.errors import ArchiveError, ImagePinnedError
 from trikubelet.embedded.images.host import HOST_IMAGE_NAME
 from trikubelet.embedded.images.lower import LowerLayers
-from trikubelet.embedded.images.model import LayerFormat, StoredImage, UnpackLimits, config_from_spec
+from trikubelet.embedded.images.memory import MemoryBudget
+from trikubelet.embedded.images.model import (
+    ImageDocuments,
+    LayerFormat,
+    StoredImage,
+    UnpackLimits,
+    config_from_spec,
+)
 from trikubelet.embedded.images.records import ImageRecords, LayerRecord, packed_layer, read_layer, write_layer
 from trikubelet.embedded.images.reference import Reference
 from trikubelet.embedded.images.tar_stream import (
@@ -32,7 +41,7 @@ from trikubelet.formats.values import frozen
 from trikubelet.linux.trees import disk_usage, remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -52,6 +61,23 @@ class StagedImage:
     """Its layer paths are those in the store."""
     names: tuple[Reference, ...]
     digests: tuple[str, ...]
+    documents: ImageDocuments | None = None
+    """None of an image that is in the store."""
+
+
+@contextmanager
+def _errors_keep_no_variables() -> Iterator[None]:
+    """Free what the functions of an error's traceback had in memory. The error itself may live on in a cycle, such as
+    the one that `trio.to_thread` makes, until Python's collector finds it. What a comprehension takes from the function
+    around it is not freed (Python 3.11)."""
+    try:
+        yield
+    except BaseException as error:
+        each: BaseException | None = error
+        while each is not None:
+            traceback.clear_frames(each.__traceback__)
+            each = each.__cause__ or each.__context__
+        raise
 
 
 class PackedLayers(Protocol):
@@ -80,6 +106,7 @@ class Staging:
         self._capabilities = capabilities
         self._limits = limits
         self._platform = platform
+        self._memory = MemoryBudget(limits.max_kept_bytes)
         self._wanted = checkpoint
         self._checkpoints = 0
 
@@ -90,9 +117,10 @@ class Staging:
         if self._checkpoints % _LOOK_AT_DISK_EVERY == 0:
             check_space(self.directory)
 
+    @_errors_keep_no_variables()
     def stage(self, archive: Path, name: str | None) -> list[StagedImage]:
         """Unpack every image of the archive. Raises ArchiveError, InvalidReferenceError, ImagePinnedError, OSError."""
-        with open_archive(archive, self.directory, self._limits, self._checkpoint) as files:
+        with open_archive(archive, self.directory, self._limits, self._memory, self._checkpoint) as files:
             if oci_layout.INDEX in files:
                 images = oci_layout.find_images(files, self._platform)
             elif docker_save.MANIFEST in files or docker_save.REPOSITORIES in files:
@@ -104,14 +132,18 @@ class Staging:
                 )
             if name is not None and len({image.id for image in images}) != 1:
                 raise ArchiveError(f"the archive holds {len(images)} images, which cannot all be named {name!r}")
-            staged = [self._stage_image(files, image, _names(image, name, archive)) for image in images]
+            staged: list[StagedImage] = []
+            for image in images:  # no comprehension: see `_errors_keep_no_variables`
+                staged.append(self._stage_image(files, image, _names(image, name, archive)))
         _sync_file_system(self.directory)
         return staged
 
+    @_errors_keep_no_variables()
     def stage_pulled(self, image: ArchivedImage, packed: PackedLayers, name: Reference) -> StagedImage:
         """Unpack an image whose packed layers were checked already. Raises ArchiveError, ImagePinnedError, OSError."""
         if name.repository == HOST_IMAGE_NAME:
             raise ImagePinnedError(HOST_IMAGE_NAME)
+        self._memory.take(5 * sum(map(len, image.documents)))  # as bytes, and as text that may be four times as wide
         staged = self._stage_image(packed, image, (name,))
         _sync_file_system(self.directory)
         return staged
@@ -147,10 +179,8 @@ class Staging:
             config=config,
             layers=tuple(self._records.layer_path(layer) for layer in layers),
             layer_format=self._capabilities.layer_format,
-            spec=image.spec,
-            documents=_texts(image.documents),
         )
-        return StagedImage(stored, names, image.digests)
+        return StagedImage(stored, names, image.digests, ImageDocuments(image.spec, _texts(image.documents)))
 
     @property
     def _overlay(self) -> bool:
@@ -158,7 +188,7 @@ class Staging:
 
     def _overlay_layers(self, files: PackedLayers, image: ArchivedImage) -> tuple[str, ...]:
         """Unpack each layer that neither the store nor this import has yet. Returns their names, lowest first."""
-        budget = UnpackBudget(self._limits)
+        budget = UnpackBudget(self._limits, self._memory)
         names: list[str] = []
         for layer, chain_id in zip(image.layers, _chain_ids(image), strict=True):
             name = _name(chain_id)
@@ -176,16 +206,18 @@ class Staging:
     def _flat_root(self, files: PackedLayers, image: ArchivedImage) -> str:
         name = _flat_name(_chain_ids(image))
         if self._find(name) is None:
-            budget = UnpackBudget(self._limits)
+            budget = UnpackBudget(self._limits, self._memory)
             unpacker = self._unpacker(name, budget, LowerLayers(()))
-            packed = [self._apply(files, layer, unpacker, name, number) for number, layer in enumerate(image.layers)]
+            packed: list[str] = []
+            for layer in image.layers:  # no comprehension: see `_errors_keep_no_variables`
+                packed.append(self._apply(files, layer, unpacker, name, len(packed)))
             self._complete(name, unpacker, budget.content_bytes, tuple(packed))
         return name
 
     def _empty_layer(self) -> str:
         name = "empty"
         if self._find(name) is None:
-            budget = UnpackBudget(self._limits)
+            budget = UnpackBudget(self._limits, self._memory)
             self._complete(name, self._unpacker(name, budget, LowerLayers(())), 0, ())
         return name
 

@@ -19,7 +19,7 @@ import platform as machine
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -32,7 +32,7 @@ from trikubelet.embedded.images.errors import (
     InvalidReferenceError,
 )
 from trikubelet.embedded.images.file_lock import held_lock, lock_if_free
-from trikubelet.embedded.images.host import HOST_IMAGE_ID, HOST_IMAGE_NAME, host_image
+from trikubelet.embedded.images.host import HOST_IMAGE_ID, HOST_IMAGE_NAME, HOST_SPEC, host_image
 from trikubelet.embedded.images.model import LayerFormat, StoredImage, UnpackLimits
 from trikubelet.embedded.images.platform import Platform, host_platform
 from trikubelet.embedded.images.records import ImageRecords, read_layer
@@ -133,6 +133,10 @@ class ImageStore:
             return None
         found = [image for image_id, image in images.items() if image_id.startswith(f"sha256:{prefix}")]
         return found[0] if len(found) == 1 else None
+
+    def spec(self, image: StoredImage) -> Mapping[str, Any]:
+        """The image's OCI configuration, read from disk. Raises OSError, ValueError."""
+        return HOST_SPEC if image.is_host else self._records.documents(image.id).spec
 
     async def import_archive(self, path: Path, *, name: str | None = None) -> tuple[str, ...]:
         """Bring in every image of an OCI or docker archive; for an OCI layout of many platforms this machine's.
@@ -247,7 +251,13 @@ class ImageStore:
             raise ImagePinnedError(HOST_IMAGE_NAME)
         async with self.staging() as staging:  # keeps layers from being deleted
             await trio.to_thread.run_sync(
-                write_archive, images, out, staging.directory, trio.from_thread.check_cancelled, limiter=self._limiter
+                write_archive,
+                images,
+                self._records.documents,
+                out,
+                staging.directory,
+                trio.from_thread.check_cancelled,
+                limiter=self._limiter,
             )
 
     async def untag(self, name: str) -> bool:
@@ -329,10 +339,11 @@ class ImageStore:
                 repo_digests=tuple(dict.fromkeys((*(known.repo_digests if known else ()), *digests))),
                 imported_at=now,
                 pulled=(*before, *names) if pulled else before,
-                # Another time it may have come without its manifest, as docker save tells none.
-                documents=max(new.image.documents, known.documents if known else (), key=len),
             )
-            self._records.write(image)
+            # Another time it may have come without its manifest, as docker save tells none.
+            documents = [new.documents] if new.documents is not None else []
+            documents += [self._records.documents(image.id)] if known is not None else []
+            self._records.write(image, max(documents, key=lambda each: len(each.texts)))
 
     def _set_garbage_aside(self) -> Sequence[Path]:
         """Under the lock, move unreferenced layers out of the way: deleting them then may take its time."""

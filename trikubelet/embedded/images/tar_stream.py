@@ -15,7 +15,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, Literal, Protocol, cast
 
 from trikubelet.embedded.images.errors import ArchiveError
 
@@ -23,11 +23,17 @@ CHUNK = 2**20
 MAX_HEADER_BYTES = 2**20
 """Of all headers of one entry."""
 _MAX_GLOBAL_FIELDS = 100
+_MAX_FIELDS = 1000
+"""Of an extended header. No program writes more than a few, but for extended attributes."""
+_MAX_PIECES = 2**15
+"""Of a sparse file."""
+_MAX_PATH_BYTES = 4096
+"""Of a name, or of the target of a link (PATH_MAX)."""
 _MAX_EMPTY_READS = 8
 """In a row: tarfile asks once or twice more when a stream has ended."""
 _RECORD = re.compile(rb"([0-9]{1,20}) ")
 _SHORTEST_RECORD = 5
-_LONG_NUMBER = re.compile(rb"[0-9]{256}")
+_LONG_NUMBER = re.compile(rb"(?<![0-9])[0-9]{256}")
 """No name of a file is as long."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -111,11 +117,14 @@ class GuardedTarInfo(tarfile.TarInfo):
             return super()._proc_member(tar)  # type: ignore[misc]
         tar.fileobj = _Headers(stream, self.name)
         try:
-            return super()._proc_member(tar)  # type: ignore[misc]
+            member = super()._proc_member(tar)  # type: ignore[misc]
         except (IndexError, ValueError) as error:  # which tarfile raises for a sparse file's map
             raise ArchiveError(f"its headers are damaged: {error}", entry=self.name) from error
         finally:
             tar.fileobj = stream
+        if member is not None:
+            _check_sizes(member)
+        return member
 
     def _proc_pax(self, tar: Any) -> Any:
         header = tar.fileobj.read(self._block(self.size))  # type: ignore[attr-defined]
@@ -128,14 +137,27 @@ class GuardedTarInfo(tarfile.TarInfo):
         return member
 
 
+def _check_sizes(member: tarfile.TarInfo) -> None:
+    """Refuse what no file system takes, and what takes much memory to read. Raises ArchiveError."""
+    if len(member.name) > _MAX_PATH_BYTES:
+        raise ArchiveError(f"its name is longer than {_MAX_PATH_BYTES} bytes", entry=member.name)
+    if len(member.linkname) > _MAX_PATH_BYTES:
+        raise ArchiveError(f"it is a link to a name of more than {_MAX_PATH_BYTES} bytes", entry=member.name)
+    if member.sparse is not None and len(member.sparse) > _MAX_PIECES:
+        raise ArchiveError(f"it is a sparse file of more than {_MAX_PIECES} pieces", entry=member.name)
+
+
 def _check_records(header: bytes, entry: str) -> None:
     """Refuse what no program writes, and what Python before 3.12.6 takes quadratic time and memory for.
 
     That reads on to the next equals sign, wherever it is, and looks for numbers with a search that begins anew at each
     of their digits. Raises ArchiveError.
     """
-    at = 0
+    at = fields = 0
     while at < len(header) and header[at]:
+        fields += 1
+        if fields > _MAX_FIELDS:
+            raise ArchiveError(f"its extended header has more than {_MAX_FIELDS} fields", entry=entry)
         record = _RECORD.match(header, at)
         end = at + int(record[1]) if record is not None else 0
         if record is None or not at + _SHORTEST_RECORD <= end <= len(header):
@@ -278,20 +300,31 @@ def broken_input_is_an_archive_error(subject: str) -> Iterator[None]:
         raise ArchiveError(f"{subject} nests its headers too deep") from error
 
 
+@contextmanager
+def open_tar(stream: Readable, mode: Literal["r:", "r|"]) -> Iterator[tarfile.TarFile]:
+    """Open a tar of unknown origin. Its entries are `GuardedTarInfo`."""
+    tar = tarfile.open(  # noqa: SIM115
+        fileobj=cast("IO[bytes]", stream),
+        mode=mode,
+        bufsize=CHUNK // 4,
+        tarinfo=GuardedTarInfo,
+        encoding="utf-8",
+        errors="surrogateescape",
+    )
+    try:
+        with tar:
+            yield tar
+    finally:
+        vars(tar).clear()  # it and its first entry refer to each other: only Python's collector would free them
+
+
 def entries(stream: Readable, *, subject: str) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """The entries of an uncompressed tar stream in their order, each with the TarFile to read its content from.
 
     Memory stays constant: an entry is forgotten when the next one is asked for. Raises ArchiveError.
     """
     with broken_input_is_an_archive_error(subject):
-        with tarfile.open(
-            fileobj=cast("IO[bytes]", _Ending(stream)),
-            mode="r|",
-            bufsize=CHUNK // 4,
-            tarinfo=GuardedTarInfo,
-            encoding="utf-8",
-            errors="surrogateescape",
-        ) as tar:
+        with open_tar(_Ending(stream), "r|") as tar:
             while (member := tar.next()) is not None:
                 if member.size < 0:
                     raise ArchiveError("its size is negative", entry=member.name)

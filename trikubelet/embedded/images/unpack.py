@@ -1,4 +1,4 @@
-# ruff: noqa: PTH102, PTH108, PTH115, PTH208, PTH211
+# ruff: noqa: PTH102, PTH108, PTH115, PTH211
 """Writes the tar stream of an image layer into a directory, and nothing outside of it.
 
 The stream comes from anywhere, and this may run as root, so each entry is judged before it is written: its name must
@@ -6,6 +6,9 @@ stay inside (`entry_path`), the directories on its way are walked one by one and
 inside the image, hard links may point only at files of the image, devices are not made, and a budget of bytes and
 entries holds for all layers of an image together. A refusal is an ArchiveError that names the entry; the caller throws
 the directory away.
+
+Memory is bounded too: of the names in a layer only digests are kept (`memory`), and what else unpacking has to know it
+asks the disk.
 
 The directory is private to one import, so a path that was checked stays as it was. Paths are strings here: they are
 built for every entry, and the target of a link must stay as it is.
@@ -19,13 +22,13 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trikubelet.embedded.images.attributes import Attributes, AttributeWriter
+from trikubelet.embedded.images.attributes import Attributes, AttributeWriter, OpenDirectory
 from trikubelet.embedded.images.entry_path import OPAQUE_WHITEOUT, split_entry_name, whiteout_target
 from trikubelet.embedded.images.errors import ArchiveError
-from trikubelet.embedded.images.lower import MAX_LINKS_ON_A_WAY, OPAQUE_XATTR, LowerLayers, is_whiteout
+from trikubelet.embedded.images.lower import MAX_LINKS_ON_A_WAY, OPAQUE_XATTR, LowerLayers, is_opaque, is_whiteout
+from trikubelet.embedded.images.memory import MemoryBudget, NameSet
 from trikubelet.embedded.images.model import LayerFormat, UnpackLimits
 from trikubelet.embedded.images.tar_stream import (
     CHUNK,
@@ -39,8 +42,14 @@ from trikubelet.linux.trees import remove_tree
 
 if TYPE_CHECKING:
     import tarfile
+    from pathlib import Path
 
 _HARMLESS_DEVICES = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)}  # null zero full random urandom tty ptmx
+_REMEMBERED_DIRECTORIES = 1000
+_KEPT_OF_A_DIRECTORY = 64
+"""Bytes and its name, when the layer is measured or a directory above is hidden."""
+_KEPT_OF_A_HARD_LINK = 80
+"""Bytes, when the layer is measured."""
 
 
 @define
@@ -48,6 +57,7 @@ class UnpackBudget:
     """What an image's layers have used of their limits so far."""
 
     limits: UnpackLimits
+    memory: MemoryBudget
     content_bytes: int = 0
     entries: int = 0
 
@@ -85,34 +95,32 @@ class LayerUnpacker:
         self._lower = lower or LowerLayers(())
         self._privileged = privileged
         self._attributes = AttributeWriter(privileged=privileged)
+        self._open = OpenDirectory(privileged=privileged)
         self._directories: set[str] = {""}
-        """Paths known to be real directories in the root."""
-        self._brought: set[str] = set()
-        """Paths that the current layer brings."""
-        self._opaque: set[str] = set()
-        """Directories of the layer that show nothing of the layers below."""
-        self._hidden: set[str] = set()
+        """A few of the paths that are real directories in the root, so that the way to the next entry is not walked."""
+        self._brought = NameSet(budget.memory)
+        """Paths that the current layer brings. Some of them may be gone, with a directory that was replaced."""
+        self._hidden = NameSet(budget.memory)
         """Directories that the current layer told to show nothing of those before it."""
-        self._directory_attributes: dict[str, Attributes] = {}
-        """Set when everything is written: a directory's own mode may forbid writing, and writing changes its time."""
 
     def apply(self, layer: Readable, *, subject: str) -> None:
         """Write one layer's uncompressed tar stream. Raises ArchiveError."""
-        self._brought = set()
-        self._hidden = set()
-        with broken_input_is_an_archive_error(subject):
-            for tar, member in entries(layer, subject=subject):
-                self._checkpoint()
-                self._budget.take_entry(member.name)
-                try:
-                    self._write_entry(tar, member)
-                except (OSError, ValueError, OverflowError) as error:
-                    raise ArchiveError(f"cannot be written: {error}", entry=member.name) from error
+        try:
+            with broken_input_is_an_archive_error(subject):
+                for tar, member in entries(layer, subject=subject):
+                    self._checkpoint()
+                    self._budget.take_entry(member.name)
+                    try:
+                        self._write_entry(tar, member)
+                    except (OSError, ValueError, OverflowError) as error:
+                        raise ArchiveError(f"cannot be written: {error}", entry=member.name) from error
+        finally:  # an exception may keep this object for a while
+            self._brought.clear()
+            self._hidden.clear()
 
     def finish(self) -> None:
-        """Give directories their owners, modes and times. To be called once, after the last layer."""
-        for path in sorted(self._directory_attributes, reverse=True):
-            self._attributes.set_on_directory(self._absolute(path), self._directory_attributes[path])
+        """Give the last directory its mode and time. To be called once, after the last layer. Raises OSError."""
+        self._open.close()
 
     # One entry
 
@@ -120,7 +128,7 @@ class LayerUnpacker:
         parts = split_entry_name(member.name, max_depth=self._budget.limits.max_depth)
         if not parts:
             if member.isdir():
-                self._directory_attributes[""] = Attributes.of_entry(member)
+                self._set_on_directory("", Attributes.of_entry(member))
             return
         parent = self._enter(parts[:-1], member.name)
         if parts[-1] == OPAQUE_WHITEOUT:
@@ -141,6 +149,7 @@ class LayerUnpacker:
             self._clear(path)
             self._write_file(tar, member, self._absolute(path))
         elif member.issym():
+            self._budget.take_bytes(len(member.linkname), member.name)
             self._clear(path)
             os.symlink(member.linkname, self._absolute(path))
             self._attributes.set_on_link(self._absolute(path), Attributes.of_entry(member))
@@ -163,20 +172,40 @@ class LayerUnpacker:
             path = path.rpartition("/")[0]
 
     def _place_directory(self, path: str, member: tarfile.TarInfo) -> None:
+        attributes = Attributes.of_entry(member)
+        self._budget.take_bytes(attributes.xattr_bytes, member.name)
         if path not in self._directories:
             self._make_directory(path)
-        self._directory_attributes[path] = Attributes.of_entry(member)
+        self._set_on_directory(path, attributes)
+
+    def _set_on_directory(self, path: str, attributes: Attributes) -> None:
+        self._open.close()  # it may be this one
+        self._attributes.set_on_directory(self._absolute(path), attributes)
 
     def _make_directory(self, path: str) -> None:
         """A directory at `path`, in the place of whatever else is there; then it shows nothing of the layers below."""
         absolute = self._absolute(path)
         existing = _lstat(absolute)
         if existing is None or not stat.S_ISDIR(existing.st_mode):
+            parent, _, name = path.rpartition("/")
+            self._budget.memory.take(_KEPT_OF_A_DIRECTORY + len(name))
+            self._open.open(self._absolute(parent))
             if existing is not None:
                 os.unlink(absolute)
             os.mkdir(absolute, 0o700)
             if existing is not None and self._overlay:
                 self._make_opaque(path)
+        self._remember_directory(path)
+
+    def _imply_directory(self, path: str, attributes: Attributes) -> None:
+        """A directory that the layer does not bring, but has entries in. It counts as one."""
+        self._budget.take_entry(path)
+        self._make_directory(path)
+        self._set_on_directory(path, attributes)
+
+    def _remember_directory(self, path: str) -> None:
+        if len(self._directories) >= _REMEMBERED_DIRECTORIES:
+            self._directories = {""}
         self._directories.add(path)
 
     def _write_file(self, tar: tarfile.TarFile, member: tarfile.TarInfo, absolute: str) -> None:
@@ -197,7 +226,9 @@ class LayerUnpacker:
                 else:
                     _write_all(target.fileno(), chunk)
             target.truncate(member.size)
-        self._attributes.set_on_file(absolute, Attributes.of_entry(member))
+        attributes = Attributes.of_entry(member)
+        self._budget.take_bytes(attributes.xattr_bytes, member.name)
+        self._attributes.set_on_file(absolute, attributes)
 
     def _place_hard_link(self, path: str, member: tarfile.TarInfo) -> None:
         if member.linkname.startswith("/"):
@@ -216,6 +247,7 @@ class LayerUnpacker:
             info = self._copy_up(target, member.name)
         if info is None or stat.S_ISDIR(info.st_mode) or (self._overlay and is_whiteout(info)):
             raise ArchiveError(f"it is a hard link to {member.linkname!r}, no file of the image", entry=member.name)
+        self._budget.memory.take(_KEPT_OF_A_HARD_LINK)
         self._clear(path)
         os.link(self._absolute(target), self._absolute(path), follow_symlinks=False)
 
@@ -228,6 +260,7 @@ class LayerUnpacker:
         if not stat.S_ISREG(info.st_mode):
             return None
         self._budget.take_bytes(info.st_size, entry)
+        self._open.open(self._absolute(path.rpartition("/")[0]))
         shutil.copyfile(source, self._absolute(path), follow_symlinks=False)
         self._attributes.set_on_file(self._absolute(path), Attributes.of_file(source, info))
         self._mark_brought(path)
@@ -296,10 +329,9 @@ class LayerUnpacker:
         if stat.S_ISLNK(info.st_mode):
             return os.readlink(absolute)
         if stat.S_ISDIR(info.st_mode):
-            self._directories.add(path)
+            self._remember_directory(path)
         elif self._overlay and is_whiteout(info):
-            self._make_directory(path)
-            self._directory_attributes[path] = Attributes()
+            self._imply_directory(path, Attributes())
         else:
             raise ArchiveError(f"it lies in {path!r}, which is not a directory", entry=entry)
         return None
@@ -314,20 +346,21 @@ class LayerUnpacker:
                 return os.readlink(below)
             if stat.S_ISDIR(info.st_mode):
                 attributes = Attributes.of_file(below, info)
-        self._make_directory(path)
-        self._directory_attributes[path] = attributes
+        self._imply_directory(path, attributes)
         return None
 
     # Deletions
 
     def _delete(self, path: str) -> None:
         if path in self._brought:
-            if path in self._directories:
+            info = _lstat(self._absolute(path))
+            if info is not None and stat.S_ISDIR(info.st_mode):
                 self._hide_all_below(path)
             return
         self._clear(path)
         # overlayfs lists a mark as a broken file where it has nothing to merge: only what is there gets one.
         if self._overlay and self._find_below(path) is not None:
+            self._budget.take_entry(path)
             os.mknod(self._absolute(path), stat.S_IFCHR | 0o600, os.makedev(0, 0))
 
     def _hide_all_below(self, directory: str) -> None:
@@ -344,30 +377,34 @@ class LayerUnpacker:
 
     def _make_opaque(self, directory: str) -> None:
         os.setxattr(self._absolute(directory), OPAQUE_XATTR, b"y")
-        self._opaque.add(directory)
 
     def _find_below(self, path: str) -> str | None:
         """The file that the layers below show at this path, unless this layer hides the directory it is in."""
+        source = self._lower.find(path)
         parent = path.rpartition("/")[0]
-        while parent:
-            if parent in self._opaque:
+        while source is not None and parent:
+            if is_opaque(self._absolute(parent)):
                 return None
             parent = parent.rpartition("/")[0]
-        return self._lower.find(path)
+        return source
 
     def _prune(self, directory: str) -> None:
-        going = [directory]
-        while going:
-            directory = going.pop()
-            for name in os.listdir(self._absolute(directory)):
-                path = _join(directory, name)
+        """Remove what the current layer did not bring."""
+        brought: list[str] = []
+        with os.scandir(self._absolute(directory)) as found:
+            for entry in found:
+                self._checkpoint()
+                path = _join(directory, entry.name)
                 if path not in self._brought:
                     self._clear(path)
-                elif path in self._directories:
-                    going.append(path)
+                elif entry.is_dir(follow_symlinks=False):
+                    brought.append(entry.name)
+        for name in brought:
+            self._prune(_join(directory, name))
 
     def _clear(self, path: str) -> None:
         """Remove what is at `path` in this root, so that something else can take its place."""
+        self._open.open(self._absolute(path.rpartition("/")[0]))
         absolute = self._absolute(path)
         info = _lstat(absolute)
         if info is None:
@@ -375,20 +412,8 @@ class LayerUnpacker:
         if not stat.S_ISDIR(info.st_mode):
             os.unlink(absolute)
             return
-        self._forget(path)
-        remove_tree(Path(absolute))
-
-    def _forget(self, directory: str) -> None:
-        """A directory goes, with all that is in it. What is elsewhere is not looked at, of which there may be much."""
-        going = [directory]
-        while going:
-            path = going.pop()
-            if path in self._directories:
-                self._checkpoint()
-                going += [_join(path, name) for name in os.listdir(self._absolute(path))]
-            for known in (self._directories, self._opaque, self._brought, self._hidden):
-                known.discard(path)
-            self._directory_attributes.pop(path, None)
+        self._directories = {""}
+        remove_tree(absolute, checkpoint=self._checkpoint)
 
     def _absolute(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
