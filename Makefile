@@ -10,7 +10,7 @@ DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static ba
   iptables procps dbus-daemon libseccomp2 passt chromium chromium-driver
 # Four processes for two cores: one begins with the tests on containerd, another with those that use the machine
 # otherwise, and both wait for it much of the time.
-PYTEST_ARGS ?= -n 4 --dist loadgroup
+PYTEST_ARGS ?= --processes 4
 
 .PHONY: run test lint types protos check-protos parity mutants nightly perf docs reference packages wheel pex deb binary image clean
 

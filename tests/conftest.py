@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import hypothesis
 import pytest
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.containerd_node import ContainerdNode
-    from tests.scheduling import Scheduling
 
 LEFTOVERS: Final = "leftovers"
 """A run within another's passes `-p no:leftovers`, since it would find what is the other's."""
@@ -66,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's job in the background ignores it, and so would all that tests start and interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if not hasattr(config, "workerinput") and not config.pluginmanager.is_blocked(LEFTOVERS):
+    if not config.pluginmanager.is_blocked(LEFTOVERS):
         config.pluginmanager.register(Leftovers(), LEFTOVERS)
 
 
@@ -91,8 +90,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     group, since they use a machine of their own."""
     for item in items:
         for name, group in (("containerd", "containerd"), ("root", "machine")):
-            if item.get_closest_marker(name) and not item.get_closest_marker("xdist_group"):
-                item.add_marker(pytest.mark.xdist_group(group))
+            if item.get_closest_marker(name) and not item.get_closest_marker("together"):
+                item.add_marker(pytest.mark.together(group))
                 break
         if item.get_closest_marker("fuzz"):
             _bound_examples(item)
@@ -112,15 +111,6 @@ def _bound_examples(item: pytest.Item) -> None:
         handle.inner_test = bounded(handle.inner_test)
     elif inspect.iscoroutinefunction(item.obj):
         item.obj = bounded(item.obj)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
-    if config.option.dist != "loadgroup":
-        return None
-    from tests.scheduling import Scheduling
-
-    return Scheduling(config, log)
 
 
 def pytest_collection_finish() -> None:

@@ -55,7 +55,7 @@ def make_table(name: str) -> None:
     trio.run(make)
 
 
-@pytest.mark.xdist_group("leaving runs")  # in namespaces of their own
+@pytest.mark.together("leaving runs")  # in namespaces of their own
 async def test_a_run_that_leaves_links_and_tables_fails_and_names_them(tmp_path: Path) -> None:
     await run_there(leaking_runs, tmp_path)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import workers
 from tests.agent.conftest import RUNTIMES, node_on
 from tests.agent.private_cgroups import private_cgroups
 from tests.free_ports import free_port
@@ -20,18 +20,16 @@ if TYPE_CHECKING:
     from tests.kubectl.one_node import OneNode
 
 
-POD_CIDR = f"10.245.{77 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])}.0/24"
-"""Of the pods on the embedded runtime: nobody else gives this node addresses, and each process has its own."""
-
-
 @pytest.fixture(scope="package", params=RUNTIMES)
 def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl")
     folder = tmp_path_factory.mktemp(f"kubectl-{request.param}")
+    # Of the pods on the embedded runtime: no API server gives this node addresses, and each worker has its own.
+    pod_cidr = f"10.245.{77 + workers.number()}.0/24"
     node = node_on(request, folder)
     with private_cgroups() as cgroups, served_cluster() as cluster:
-        node.configure(**cgroups.fields, podCIDR=POD_CIDR)
+        node.configure(**cgroups.fields, podCIDR=pod_cidr)
         with one_node(node, cluster, cgroups) as joined:
             yield _with_web(joined)
 

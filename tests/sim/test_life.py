@@ -16,7 +16,7 @@ from trikubelet.sim.life import LifeOptions, LifeSummary, live
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.xdist_group("one life")  # which several tests look at
+pytestmark = pytest.mark.together("one life")  # which several tests look at
 SHORT = LifeOptions(pods=6, hours=0.25, seed=11, faults=True, mean_pod_hours=0.1)
 
 

@@ -10,7 +10,7 @@ import pytest
 from trikubelet.sim.life import LifeOptions, LifeSummary, live
 from trikubelet.sim.picture import COLOURS, PhasePicture
 
-pytestmark = pytest.mark.xdist_group("drawn life")  # which two tests look at
+pytestmark = pytest.mark.together("drawn life")  # which two tests look at
 OPTIONS = LifeOptions(pods=3, hours=0.1, seed=5, mean_pod_hours=0.05)
 
 

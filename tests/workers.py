@@ -1,0 +1,308 @@
+"""Runs the tests in processes that are forked from the one that has collected them: `pytest --processes 4`.
+
+The story: pytest collects the tests and rewrites their assertions once, in the first process. Then it forks workers,
+which have all of that already. The tests are cut into units: tests with the same name in the marker `together` are one
+unit, and each other module is one. A worker asks for its next unit before it runs the last test of its present one,
+since pytest chooses the fixtures to take down by the test that comes next. A worker sends each report as soon as it has
+it, and the first process passes it on to pytest, as if the test had run there.
+
+A worker that dies fails the test that it ran, and another worker gets what is left of its unit.
+
+pytest-xdist starts its workers by executing them: each of them collects all tests again, which takes a minute of
+processor time for each of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import selectors
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
+
+TOGETHER: Final = "together"
+"""Marker: tests of one name run in one process, one after the other."""
+SECONDS: Final = Path(__file__).with_name("seconds.json")
+"""Seconds of each unit that took more than one, as `--record-seconds` wrote them: the longest begin first."""
+_LENGTH: Final = struct.Struct("!I")
+_WORKER: Final = "TRIKUBELET_TEST_WORKER"
+
+
+def number() -> int:
+    """Return the number of this worker, 0 in a run without workers."""
+    return int(os.environ.get(_WORKER, "0"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("workers")
+    group.addoption("--processes", type=int, default=0, help="run the tests in this many forked processes")
+    group.addoption("--record-seconds", action="store_true", help=f"write how long units took into {SECONDS.name}")
+
+
+@attrs.define
+class Unit:
+    """Tests that one worker runs in their order, by their positions in the session's list."""
+
+    name: str
+    left: deque[int] = attrs.field(factory=deque)
+    seconds: float = 0.0
+
+
+@attrs.define(eq=False)
+class Worker:
+    """A forked process, seen from the first one."""
+
+    pid: int
+    channel: socket.socket
+    units: deque[Unit] = attrs.field(factory=deque)
+    """The unit that it runs, and its next one."""
+    received: bytearray = attrs.field(factory=bytearray)
+
+
+def units_of(items: Sequence[pytest.Item], seconds: dict[str, float]) -> list[Unit]:
+    """Return the units of a session, those that took longest at the last recording first."""
+    units: dict[str, Unit] = {}
+    for position, item in enumerate(items):
+        marker = item.get_closest_marker(TOGETHER)
+        name = item.nodeid.partition("::")[0] if marker is None else str(marker.args[0])
+        units.setdefault(name, Unit(name)).left.append(position)
+    return sorted(units.values(), key=lambda unit: -seconds.get(unit.name, 0.0))
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Replace pytest's loop where `--processes` asks for it."""
+    processes = session.config.option.processes
+    if processes < 1 or session.config.option.collectonly:
+        return None
+    if session.testsfailed and not session.config.option.continue_on_collection_errors:
+        raise session.Interrupted(f"{session.testsfailed} errors during collection")
+    seconds = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
+    units = units_of(session.items, seconds)
+    done = list(units)
+    with _Pool(session, deque(units), processes) as pool:
+        pool.run()
+    if session.config.option.record_seconds:
+        took = {unit.name: round(unit.seconds, 1) for unit in done if unit.seconds >= 1}
+        SECONDS.write_text(json.dumps(dict(sorted(took.items())), indent=0) + "\n")
+    return True
+
+
+class _Pool:
+    """The workers of a session."""
+
+    def __init__(self, session: pytest.Session, units: deque[Unit], processes: int) -> None:
+        self._session = session
+        self._units = units
+        self._processes = processes
+        self._workers: dict[int, Worker] = {}
+        self._selector = selectors.DefaultSelector()
+
+    def __enter__(self) -> _Pool:
+        # One folder for all: the workers make numbered ones in it.
+        self._session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the workers that still run: only after an interruption are there any."""
+        for worker in list(self._workers.values()):
+            os.kill(worker.pid, signal.SIGTERM)
+            self._reap(worker)
+        self._selector.close()
+
+    def run(self) -> None:
+        """Run all units. Raises pytest.Session.Failed and Interrupted, as pytest's own loop."""
+        for place in range(min(self._processes, len(self._units))):
+            self._start(place)
+        while self._workers:
+            for key, _ in self._selector.select():
+                self._receive(key.data)
+            if self._session.shouldfail:
+                raise self._session.Failed(self._session.shouldfail)
+            if self._session.shouldstop:
+                raise self._session.Interrupted(self._session.shouldstop)
+
+    def _start(self, place: int) -> None:
+        ours, its = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            for other in self._workers.values():
+                other.channel.close()
+            _work(self._session, its, place)
+        its.close()
+        self._workers[place] = Worker(pid, ours)
+        self._selector.register(ours, selectors.EVENT_READ, place)
+
+    def _hand_out(self, worker: Worker) -> None:
+        """Give a worker its next unit, or tell it that there is none."""
+        unit = self._units.popleft() if self._units else None
+        if unit is not None:
+            worker.units.append(unit)
+        with contextlib.suppress(BrokenPipeError):  # it has died: what it had is given to another one
+            _send(worker.channel, None if unit is None else list(unit.left))
+
+    def _receive(self, place: int) -> None:
+        worker = self._workers[place]
+        try:
+            data = worker.channel.recv(1 << 16)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._ended(place, worker)
+            return
+        worker.received += data
+        for message in _messages(worker.received):
+            self._take(worker, *message)
+
+    def _take(self, worker: Worker, kind: str, content: Any) -> None:
+        hook = self._session.config.hook
+        match kind:
+            case "next":
+                self._hand_out(worker)
+            case "start":
+                hook.pytest_runtest_logstart(**content)
+            case "finish":
+                hook.pytest_runtest_logfinish(**content)
+                worker.units[0].left.popleft()
+                if not worker.units[0].left:
+                    worker.units.popleft()
+            case "report":
+                report = hook.pytest_report_from_serializable(config=self._session.config, data=content)
+                worker.units[0].seconds += report.duration
+                hook.pytest_runtest_logreport(report=report)
+            case "warning":
+                hook.pytest_warning_recorded.call_historic(kwargs=content)
+
+    def _ended(self, place: int, worker: Worker) -> None:
+        code = self._reap(worker)
+        del self._workers[place]
+        if not worker.units:
+            if code:
+                raise self._session.Interrupted(f"a worker ended with {code} after its last test")
+            return
+        item = self._session.items[worker.units[0].left.popleft()]
+        report = pytest.TestReport(
+            item.nodeid, item.location, {}, "failed", f"the worker ended ({code}) in this test", "call"
+        )
+        self._session.config.hook.pytest_runtest_logreport(report=report)
+        for unit in reversed(worker.units):
+            if unit.left:
+                self._units.appendleft(unit)
+        if self._units:
+            self._start(place)
+
+    def _reap(self, worker: Worker) -> int:
+        self._selector.unregister(worker.channel)
+        worker.channel.close()
+        return os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
+
+
+# --- In a worker -----------------------------------------------------------------------------------------------------
+
+
+def _work(session: pytest.Session, channel: socket.socket, place: int) -> None:
+    """Run what the first process hands out, and leave the process."""
+    code = 1
+    try:
+        signal.signal(signal.SIGTERM, _interrupt)
+        os.environ[_WORKER] = str(place)
+        plugins = session.config.pluginmanager
+        # Reports are the first process's to show and to keep.
+        for name in ("terminalreporter", "junitxml", "lfplugin", "nfplugin"):
+            plugins.unregister(name=name)
+        capture = plugins.getplugin("capturemanager")
+        # The files that capture output have one position for all processes that share them.
+        capture.stop_global_capturing()
+        capture.start_global_capturing()
+        plugins.register(_Reports(session.config, channel))
+        coming = _positions(channel)
+        position = next(coming, None)
+        while position is not None:
+            following = next(coming, None)
+            item = session.items[position]
+            nextitem = None if following is None else session.items[following]
+            session.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+            _send(channel, ("finish", {"nodeid": item.nodeid, "location": item.location}))
+            position = following
+        code = 0
+    except BaseException:  # noqa: BLE001 - a forked process has nobody to raise to
+        with contextlib.suppress(OSError):
+            os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(code)
+
+
+def _interrupt(_: int, __: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _positions(channel: socket.socket) -> Iterator[int]:
+    """Yield the tests to run; ask for a unit when the one before is used up."""
+    received = bytearray()
+    while True:
+        _send(channel, ("next", None))
+        while not (messages := list(_messages(received))):
+            data = channel.recv(1 << 16)
+            if not data:
+                raise EOFError("the first process has ended")
+            received += data
+        [positions] = messages
+        if positions is None:
+            return
+        yield from positions
+
+
+class _Reports:
+    """The plugin of a worker that sends what its tests give."""
+
+    def __init__(self, config: pytest.Config, channel: socket.socket) -> None:
+        self._config = config
+        self._channel = channel
+
+    def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
+        _send(self._channel, ("start", {"nodeid": nodeid, "location": location}))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        _send(self._channel, ("report", data))
+
+    def pytest_warning_recorded(self, warning_message: Any, when: str, nodeid: str, location: Any) -> None:
+        try:
+            pickle.dumps(warning_message)
+        except Exception:  # noqa: BLE001 - whatever a warning holds
+            warning_message.message, warning_message.source = UserWarning(str(warning_message.message)), None
+        content = {"warning_message": warning_message, "when": when, "nodeid": nodeid, "location": location}
+        _send(self._channel, ("warning", content))
+
+
+def _send(channel: socket.socket, message: object) -> None:
+    data = pickle.dumps(message)
+    channel.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def _messages(received: bytearray) -> Iterator[Any]:
+    """Take whole messages from what was received."""
+    while len(received) >= _LENGTH.size:
+        end = _LENGTH.size + _LENGTH.unpack_from(received)[0]
+        if len(received) < end:
+            return
+        message = pickle.loads(bytes(received[_LENGTH.size : end]))
+        del received[:end]
+        yield message
