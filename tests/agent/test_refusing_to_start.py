@@ -25,7 +25,7 @@ def run(tmp_path: Path, *flags: str) -> list[str]:
     assert code == 1, told
     lines = [json.loads(line) for line in told.splitlines()]
     # The second without CAP_SYS_RESOURCE, the third where other tests run agents.
-    of_this_machine = ("starting", "the agent's OOM score cannot be set", "others manage pods on this machine")
+    of_this_machine = ("starting", "the agent's OOM score cannot be set", "other programs manage pods on this machine")
     return [f"{line['level']}: {line['event']}" for line in lines if not line["event"].startswith(of_this_machine)]
 
 

@@ -39,7 +39,7 @@ def test_the_start_names_others_that_manage_pods_in_one_line(monkeypatch: pytest
     assert told_beside(monkeypatch, ALONE, KUBELET, PODMAN) == [
         (
             "info",
-            "others manage pods on this machine, and this agent leaves theirs alone: "
+            "other programs manage pods on this machine, and this agent leaves their pods alone: "
             "the Go kubelet (pid 7), podman (pid 8)",
         )
     ]
@@ -55,7 +55,7 @@ def test_a_person_at_a_terminal_reads_of_others_there(monkeypatch: pytest.Monkey
     monkeypatch.setattr(agent_run, "other_pod_managers", lambda root_dir: [PODMAN])
     screen = io.StringIO()
     agent_run._look_for_others(ALONE, Terminal(screen))
-    assert "this agent leaves theirs alone: podman (pid 8)" in " ".join(screen.getvalue().split())
+    assert "this agent leaves their pods alone: podman (pid 8)" in " ".join(screen.getvalue().split())
 
 
 def test_a_node_of_a_cluster_has_one_kubelet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -201,7 +201,7 @@ def _look_for_others(options: AgentOptions, terminal: Terminal | None) -> None:
     if options.runtime_endpoint != EMBEDDED and any(one.is_kubelet for one in others):
         log.warning(f"{KUBELET_SHARES_RUNTIME}: {describe(others)}: {OTHER_RUNTIME}")
     elif others:
-        told = f"others manage pods on this machine, and this agent leaves theirs alone: {describe(others)}"
+        told = f"other programs manage pods on this machine, and this agent leaves their pods alone: {describe(others)}"
         log.info(told)
         if terminal is not None:
             terminal.notice("info", told, {})

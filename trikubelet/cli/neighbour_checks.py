@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from trikubelet.cli.machine_checks import CheckResult
 
-SUBJECT: Final = "others that manage pods here"
+SUBJECT: Final = "other pod managers"
 
 
 def check_neighbours(
