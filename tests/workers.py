@@ -2,9 +2,9 @@
 
 The story: pytest collects the tests and rewrites their assertions once, in the first process. Then it forks workers,
 which have all of that already. The tests are cut into units: tests with the same name in the marker `together` are one
-unit, and each other module is one. A worker asks for its next unit before it runs the last test of its present one,
-since pytest chooses the fixtures to take down by the test that comes next. A worker sends each report as soon as it has
-it, and the first process passes it on to pytest, as if the test had run there.
+unit, and each other module is one. A worker asks for its next unit when it has run the one before, and takes all
+fixtures down in between, those of the session too: tests that share a costly one belong together. A worker sends each
+report as soon as it has it, and the first process passes it on to pytest, as if the test had run there.
 
 A worker that dies fails the test that it ran, and another worker gets what is left of its unit.
 
@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import pickle
+import select
 import selectors
 import signal
 import socket
@@ -69,8 +70,8 @@ class Worker:
 
     pid: int
     channel: socket.socket
-    units: deque[Unit] = attrs.field(factory=deque)
-    """The unit that it runs, and its next one."""
+    unit: Unit | None = None
+    """The unit that it runs."""
     received: bytearray = attrs.field(factory=bytearray)
 
 
@@ -120,7 +121,13 @@ class _Pool:
     def __exit__(self, *_: object) -> None:
         """End the workers that still run: only after an interruption are there any."""
         for worker in list(self._workers.values()):
-            os.kill(worker.pid, signal.SIGTERM)
+            ended = select.poll()
+            ended.register(pidfd := os.pidfd_open(worker.pid), select.POLLIN)
+            while True:  # where Python ignores exceptions, in a finalizer for example, the first one is lost
+                os.kill(worker.pid, signal.SIGTERM)
+                if ended.poll(1000):
+                    break
+            os.close(pidfd)
             self._reap(worker)
         self._selector.close()
 
@@ -152,9 +159,7 @@ class _Pool:
 
     def _hand_out(self, worker: Worker) -> None:
         """Give a worker its next unit, or tell it that there is none."""
-        unit = self._units.popleft() if self._units else None
-        if unit is not None:
-            worker.units.append(unit)
+        unit = worker.unit = self._units.popleft() if self._units else None
         with contextlib.suppress(BrokenPipeError):  # it has died: what it had is given to another one
             _send(worker.channel, None if unit is None else list(unit.left))
 
@@ -180,12 +185,12 @@ class _Pool:
                 hook.pytest_runtest_logstart(**content)
             case "finish":
                 hook.pytest_runtest_logfinish(**content)
-                worker.units[0].left.popleft()
-                if not worker.units[0].left:
-                    worker.units.popleft()
+                assert worker.unit is not None
+                worker.unit.left.popleft()
             case "report":
                 report = hook.pytest_report_from_serializable(config=self._session.config, data=content)
-                worker.units[0].seconds += report.duration
+                assert worker.unit is not None
+                worker.unit.seconds += report.duration
                 hook.pytest_runtest_logreport(report=report)
             case "warning":
                 hook.pytest_warning_recorded.call_historic(kwargs=content)
@@ -193,18 +198,17 @@ class _Pool:
     def _ended(self, place: int, worker: Worker) -> None:
         code = self._reap(worker)
         del self._workers[place]
-        if not worker.units:
+        if worker.unit is None or not worker.unit.left:
             if code:
-                raise self._session.Interrupted(f"a worker ended with {code} after its last test")
+                raise self._session.Interrupted(f"a worker ended with {code} between two tests")
             return
-        item = self._session.items[worker.units[0].left.popleft()]
+        item = self._session.items[worker.unit.left.popleft()]
         report = pytest.TestReport(
             item.nodeid, item.location, {}, "failed", f"the worker ended ({code}) in this test", "call"
         )
         self._session.config.hook.pytest_runtest_logreport(report=report)
-        for unit in reversed(worker.units):
-            if unit.left:
-                self._units.appendleft(unit)
+        if worker.unit.left:
+            self._units.appendleft(worker.unit)
         if self._units:
             self._start(place)
 
@@ -232,16 +236,14 @@ def _work(session: pytest.Session, channel: socket.socket, place: int) -> None:
         capture.stop_global_capturing()
         capture.start_global_capturing()
         plugins.register(_Reports(session.config, channel))
-        coming = _positions(channel)
-        position = next(coming, None)
-        while position is not None:
-            following = next(coming, None)
-            item = session.items[position]
-            nextitem = None if following is None else session.items[following]
-            session.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
-            _send(channel, ("finish", {"nodeid": item.nodeid, "location": item.location}))
-            position = following
+        for positions in _units(channel):
+            items = [session.items[position] for position in positions]
+            for item, nextitem in zip(items, [*items[1:], None], strict=True):
+                session.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+                _send(channel, ("finish", {"nodeid": item.nodeid, "location": item.location}))
         code = 0
+    except KeyboardInterrupt:
+        pass  # the first process tells of it
     except BaseException:  # noqa: BLE001 - a forked process has nobody to raise to
         with contextlib.suppress(OSError):
             os.write(2, traceback.format_exc().encode())
@@ -253,8 +255,8 @@ def _interrupt(_: int, __: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _positions(channel: socket.socket) -> Iterator[int]:
-    """Yield the tests to run; ask for a unit when the one before is used up."""
+def _units(channel: socket.socket) -> Iterator[list[int]]:
+    """Ask for units, until there is none. Yield the positions of the tests of each."""
     received = bytearray()
     while True:
         _send(channel, ("next", None))
@@ -266,7 +268,7 @@ def _positions(channel: socket.socket) -> Iterator[int]:
         [positions] = messages
         if positions is None:
             return
-        yield from positions
+        yield positions
 
 
 class _Reports:
