@@ -46,6 +46,14 @@ async def failure_of(pulls: PullFixture, name: str) -> PullError:
 # -- what comes
 
 
+@pytest.mark.parametrize("packed", [True, False], ids=["compressed", "of no bytes"])
+async def test_an_empty_layer_is_pulled(pulls: PullFixture, registry: ScriptedRegistry, packed: bool) -> None:
+    pack = gzip.compress if packed else bytes
+    registry.put_image("app", "1", [b"", layer("two")], pack)
+    image = await pulls.pull(f"{registry.host}/app:1")
+    assert [path.name for path in image.layers[-1].iterdir()] == ["two"]
+
+
 async def test_a_pulled_image_has_its_files_its_id_and_the_digest_of_what_its_tag_means(
     pulls: PullFixture, registry: ScriptedRegistry
 ) -> None:

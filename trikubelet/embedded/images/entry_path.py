@@ -13,14 +13,21 @@ _MAX_COMPONENT_BYTES = 255
 
 
 def split_entry_name(name: str, *, max_depth: int) -> list[str]:
-    """The components of an entry's name, `[]` for the root. Raises ArchiveError for a name that leads elsewhere."""
+    """The components of an entry's name, `[]` for the root. Raises ArchiveError for a name that leads elsewhere.
+
+    An absolute name is one below the image's root. `..` takes back the component before it, as in other runtimes,
+    whatever that is on disk.
+    """
     if "\0" in name:
         raise ArchiveError("its name holds a NUL character", entry=name)
-    if name.startswith("/"):
-        raise ArchiveError("its name is absolute, and would be written outside of the image", entry=name)
-    parts = [part for part in name.split("/") if part not in ("", ".")]
-    if ".." in parts:
-        raise ArchiveError("its name climbs up with '..', and could be written outside of the image", entry=name)
+    parts: list[str] = []
+    for part in name.split("/"):
+        if part == "..":
+            if not parts:
+                raise ArchiveError("its name climbs out of the image with '..'", entry=name)
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
     if len(parts) > max_depth:
         raise ArchiveError(f"it is nested {len(parts)} directories deep, more than {max_depth}", entry=name[:100] + "…")
     if any(len(part.encode("utf-8", "surrogateescape")) > _MAX_COMPONENT_BYTES for part in parts):

@@ -321,9 +321,14 @@ def open_tar(stream: Readable, mode: Literal["r:", "r|"]) -> Iterator[tarfile.Ta
 def entries(stream: Readable, *, subject: str) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """The entries of an uncompressed tar stream in their order, each with the TarFile to read its content from.
 
-    Memory stays constant: an entry is forgotten when the next one is asked for. Raises ArchiveError.
+    Nothing at all is an archive without entries: some builders write such layers. Memory stays constant: an entry is
+    forgotten when the next one is asked for. Raises ArchiveError.
     """
     with broken_input_is_an_archive_error(subject):
+        first = stream.read(1)
+        if not first:
+            return
+        stream = _Rewound(first, stream)
         with open_tar(_Ending(stream), "r|") as tar:
             while (member := tar.next()) is not None:
                 if member.size < 0:

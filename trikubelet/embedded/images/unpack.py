@@ -231,8 +231,6 @@ class LayerUnpacker:
         self._attributes.set_on_file(absolute, attributes)
 
     def _place_hard_link(self, path: str, member: tarfile.TarInfo) -> None:
-        if member.linkname.startswith("/"):
-            raise ArchiveError(f"it is a hard link to the absolute path {member.linkname!r}", entry=member.name)
         try:
             parts = split_entry_name(member.linkname, max_depth=self._budget.limits.max_depth)
         except ArchiveError as error:
@@ -288,7 +286,7 @@ class LayerUnpacker:
     def _enter(self, parts: list[str], entry: str) -> str:
         """The path of the directory that `parts` lead to, made where it is missing.
 
-        Links on the way are followed as the container would see them; one that is absolute or climbs out is refused.
+        Links on the way are followed as the container would see them; one that climbs out is refused.
         """
         straight = "/".join(parts)
         if straight in self._directories:
@@ -302,7 +300,7 @@ class LayerUnpacker:
                 continue
             if part == "..":
                 if not here:
-                    raise ArchiveError("a link on its way leads out of the image", entry=entry)
+                    raise ArchiveError("a link on its way leads out of the image with '..'", entry=entry)
                 here.pop()
                 continue
             here.append(part)
@@ -310,11 +308,9 @@ class LayerUnpacker:
             if link is None:
                 continue
             links += 1
-            if link.startswith("/") or links > MAX_LINKS_ON_A_WAY:
-                raise ArchiveError(
-                    f"the link {'/'.join(here)!r} on its way leads to {link!r}, out of the image", entry=entry
-                )
-            here.pop()
+            if links > MAX_LINKS_ON_A_WAY:
+                raise ArchiveError(f"more than {MAX_LINKS_ON_A_WAY} links are on its way", entry=entry)
+            here = [] if link.startswith("/") else here[:-1]
             pending.extend(reversed(link.split("/")))
         return "/".join(here)
 
