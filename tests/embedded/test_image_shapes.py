@@ -143,6 +143,12 @@ SHAPES = {
     "accounts behind absolute links": Shape(
         [[Entry("nix/passwd", PASSWD), Entry("etc/passwd", link="/nix/passwd")]], "id -u", ["1001"], {"User": "app"}
     ),
+    "a root that only root may enter": Shape(
+        [["file", directory(".", mode=0o700, uid=5)]],
+        "id -u; id -g; stat -c %a:%u /",
+        ["1000", "5000", "755:0"],
+        {"User": "user:more"},
+    ),
     "no accounts and a number": Shape(
         [[Entry("etc/.wh.passwd"), Entry("etc/.wh.group")]], "id -u; id -g", ["1000", "0"], {"User": "1000"}
     ),

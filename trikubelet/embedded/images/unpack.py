@@ -126,9 +126,7 @@ class LayerUnpacker:
 
     def _write_entry(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         parts = split_entry_name(member.name, max_depth=self._budget.limits.max_depth)
-        if not parts:
-            if member.isdir():
-                self._set_on_directory("", Attributes.of_entry(member))
+        if not parts:  # the root keeps its mode 0755, as in containerd: one of a private folder would shut out users
             return
         parent = self._enter(parts[:-1], member.name)
         if parts[-1] == OPAQUE_WHITEOUT:
