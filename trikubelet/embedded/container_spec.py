@@ -244,8 +244,9 @@ def _argv(config: v1.ContainerConfig, image: StoredImage) -> list[str]:
 def _environment(config: v1.ContainerConfig, image: StoredImage, hostname: str) -> list[str]:
     values: dict[str, str] = {}
     for assignment in image.config.env:
-        name, _, value = assignment.partition("=")
-        values[name] = value
+        name, equals, value = assignment.partition("=")
+        if equals:  # a name alone is no variable, as in containerd
+            values[name] = value
     values["HOSTNAME"] = hostname
     if config.tty:
         values["TERM"] = "xterm"
