@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.root
 
+FAULTS = (
+    *(signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP),
+    *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGSTKFLT, signal.SIGRTMIN, signal.SIGRTMAX),
+)
+"""Signals that say something of the process itself, stop it, or have no meaning that anybody sends by mistake."""
+
 
 @asynccontextmanager
 async def ending_node(folder: Path) -> AsyncIterator[Node]:
@@ -72,6 +78,21 @@ async def test_a_new_agent_adopts_containers_with_every_line_of_the_time_between
         ended = await node.ended(container)
         assert ended.exit_code == 7
         assert ended.out == "".join(f"line-{number}\n" for number in range(1, 61))
+
+
+async def test_stray_signals_end_no_keeper_and_containers_have_all_of_theirs(tmp_path: Path) -> None:
+    async with ending_node(tmp_path) as node:
+        container = await node.launch(await node.sandbox(), ["sh", "-c", "grep Sig /proc/self/status; sleep 1000"])
+        await node.wait_for_output(container, "SigIgn")
+        keeper = node.keeper_pid()
+        for number in sorted(signal.Signals):
+            if number not in (signal.SIGKILL, signal.SIGSTOP, *FAULTS):
+                os.kill(keeper, number)
+        told = await node.exec(container, ["grep", "SigIgn", "/proc/self/status"])
+        assert told.stdout.split() == [b"SigIgn:", b"0" * 16]
+        assert "SigIgn:\t" + "0" * 16 in (line for _, _, line in node.log(container))
+        assert node.keeper_pid() == keeper
+        assert is_alive(keeper)
 
 
 async def test_a_new_agent_hears_the_end_of_an_adopted_container(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.formats.values import frozen
+from trikubelet.node.port_holder import locked_root_dir, open_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +30,6 @@ _KUBELETS: Final = {
 _KUBELET_ROOT_DIR: Final = "/var/lib/kubelet"
 _K3S_COMMANDS: Final = frozenset({"server", "agent"})
 _NAMESPACES: Final = ("pid", "cgroup")
-_LOCK: Final = "/trikubelet.lock"
-"""Below its root folder, each agent holds this file open."""
 _CGROUP_ROOT: Final = re.compile(r"""^cgroupRoot:[ \t]*["']?([^"'\s#]+)""", re.MULTILINE)
 KUBELET_SHARES_RUNTIME: Final = "a kubelet that uses the same runtime ends this agent's pods, as it does not know them"
 STOP_KUBELET: Final = (
@@ -117,7 +116,7 @@ def _manager(folder: Path, pid: int) -> PodManager | None:
     if name == "podman" or (name == "conmon" and "podman" in map(_base, arguments)):
         return PodManager("podman", pid)
     if "trikubelet" in map(_base, arguments):
-        root_dir = _locked_root_dir(folder)
+        root_dir = locked_root_dir(open_files(str(folder)))
         return None if root_dir is None else PodManager("another trikubelet", pid, root_dir=root_dir)
     return None
 
@@ -149,15 +148,6 @@ def _flag(arguments: Sequence[str], name: str) -> str | None:
         if flag == name:
             found = value if equals else "".join(arguments[position + 1 : position + 2])
     return found
-
-
-def _locked_root_dir(folder: Path) -> str | None:
-    """The root folder whose lock the process holds open. Raises OSError."""
-    for link in (folder / "fd").iterdir():
-        target = os.readlink(link)  # noqa: PTH115 - a text, which may be no path
-        if target.endswith(_LOCK):
-            return target.removesuffix(_LOCK)
-    return None
 
 
 def _namespaces(folder: Path) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 LOCK_FILE: Final = "trikubelet.lock"
 """In the root folder of each agent."""
@@ -96,17 +96,21 @@ def _processes(inodes: dict[str, int]) -> Iterator[Holder]:
     for entry in os.scandir(_PROC):
         if not entry.name.isdecimal():
             continue
-        links = set(_open_files(entry.path))
+        links = set(open_files(entry.path))
         if links.isdisjoint(wanted):
             continue
         with suppress(OSError):  # it has just ended
             name = Path(entry.path, "comm").read_text().strip()
-            locks = (link for link in links if link.endswith(f"/{LOCK_FILE}"))
-            root_dir = next((str(Path(link).parent) for link in locks), None)
-            yield Holder(int(entry.name), name, root_dir)
+            yield Holder(int(entry.name), name, locked_root_dir(links))
 
 
-def _open_files(process: str) -> Iterator[str]:
+def locked_root_dir(files: Iterable[str]) -> str | None:
+    """Return the root folder whose lock is among the files that a process has open; None if it is no agent."""
+    return next((file.removesuffix(f"/{LOCK_FILE}") for file in files if file.endswith(f"/{LOCK_FILE}")), None)
+
+
+def open_files(process: str) -> Iterator[str]:
+    """Yield what a process has open, by its folder in /proc; nothing of another user's."""
     with suppress(OSError):  # another user's, or it has ended
         for entry in os.scandir(f"{process}/fd"):
             with suppress(OSError):

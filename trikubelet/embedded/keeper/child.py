@@ -46,7 +46,6 @@ _EXEC_HINTS = {
 _TIOCSPTLCK = 0x40045431
 _TIOCGPTPEER = 0x5441
 _PTMX = os.makedev(5, 2)
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class SetupError(Exception):
@@ -385,7 +384,7 @@ def _write_attribute(processes: int, name: str, value: str) -> None:
 
 
 def _reset_signals() -> None:
-    for number in _IGNORED_BY_PYTHON:
+    for number in linux.IGNORED_SIGNALS:
         linux.default_signal(number)
     linux.unblock_signals()
 

@@ -143,7 +143,7 @@ def _prepared(root: str, name: str) -> Callable[[], None]:
     os.chdir("/")
     with open("/proc/self/comm", "w", encoding="ascii") as file:
         file.write("trikube-keeper")
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
+    for number in linux.IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     _reap_ended(root)
     remove_old_shared_memory(name)

@@ -278,6 +278,13 @@ def close_others(kept: Iterable[int]) -> None:
             following = descriptor + 1
 
 
+IGNORED_SIGNALS = (
+    *(signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGPWR, signal.SIGXCPU, signal.SIGXFSZ),
+)
+"""Signals that the keeper ignores: each would end it, and every container with it. Programs get them back."""
+
+
 def default_signal(number: int) -> None:
     """Reset a signal of a process that executes a program soon. Python does not hear of it, which would cost more."""
     _libc.signal(ctypes.c_int(number), None)

@@ -218,7 +218,7 @@ def be_helper(channel: socket.socket) -> NoReturn:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.setsid()
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
+        for number in linux.IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.set_inheritable(network, True)
