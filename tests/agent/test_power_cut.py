@@ -59,6 +59,7 @@ def test_pods_run_again_whatever_has_become_of_the_agents_files(
     node.run("web", node.container(UNTIL_TERM), terminationGracePeriodSeconds=1)
     node.start()
     node.until_running("web")
+    node.until((node.root / "allocated_pods_state").exists, "what the pod was given is written")
     node.stop(signal.SIGKILL)
     os.kill(node.runtime_pid, signal.SIGKILL)  # and all containers with it
     files = state_files(node.root)

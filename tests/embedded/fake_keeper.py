@@ -18,21 +18,26 @@ from trikubelet.embedded.keeper import protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-HELLO = {
-    "version": protocol.VERSION,
-    "features": [protocol.POD_NETWORK, protocol.APART],
-    "pid": os.getpid(),
-    "mode": "root",
-    "overlay": True,
-    "limits": [],
-    "cgroup_v2": False,
-    "cgroup_v1": [],
-    "devices_confined": False,
-    "seccomp": True,
-    "landlock": 0,
-    "apparmor": True,
-    "problems": [],
-}
+
+def greeting() -> dict[str, Any]:
+    """Return what a keeper says of itself; this process is the keeper."""
+    return {
+        "version": protocol.VERSION,
+        "features": [protocol.POD_NETWORK, protocol.APART],
+        "pid": os.getpid(),
+        "mode": "root",
+        "overlay": True,
+        "limits": [],
+        "cgroup_v2": False,
+        "cgroup_v1": [],
+        "devices_confined": False,
+        "seccomp": True,
+        "landlock": 0,
+        "apparmor": True,
+        "problems": [],
+    }
+
+
 LISTING: dict[str, Any] = {"containers": [], "sandboxes": []}
 
 
@@ -56,7 +61,7 @@ class Connection:
         return str(request["op"])
 
     async def greet(self) -> None:
-        assert await self.answer(ok=HELLO) == "hello"
+        assert await self.answer(ok=greeting()) == "hello"
         assert await self.answer(ok=LISTING) == "list"
 
 
@@ -85,7 +90,7 @@ def of_the_first_version(requests: list[dict[str, Any]], **listing: Any) -> Scri
     async def run(connection: Connection) -> None:
         hello = await connection.request()
         refusal = {"error": {"kind": "invalid", "message": f"version {hello['version']}, expected 1"}}
-        answer = {"ok": {**HELLO, "version": 1, "features": []}} if hello["version"] == 1 else refusal
+        answer = {"ok": {**greeting(), "version": 1, "features": []}} if hello["version"] == 1 else refusal
         await connection.channel.send(json.dumps({"id": hello["id"], **answer}).encode())
         await _do_as_asked(connection, requests, listing)
 
@@ -96,7 +101,7 @@ def without_features(requests: list[dict[str, Any]]) -> Script:
     """A keeper of today's protocol that has no features. `requests` is what it was asked."""
 
     async def run(connection: Connection) -> None:
-        assert await connection.answer(ok={**HELLO, "features": []}) == "hello"
+        assert await connection.answer(ok={**greeting(), "features": []}) == "hello"
         await _do_as_asked(connection, requests, {})
 
     return run

@@ -234,9 +234,9 @@ async def test_a_keeper_that_does_not_do_what_tidying_asks_does_not_end_the_runt
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     async def with_a_stranger(connection: Any) -> None:
-        from tests.embedded.fake_keeper import HELLO, LISTING
+        from tests.embedded.fake_keeper import LISTING, greeting
 
-        await connection.answer(ok=HELLO)
+        await connection.answer(ok=greeting())
         await connection.answer(ok={**LISTING, "sandboxes": ["stranger"]})
         request = await connection.request()
         assert request["op"] == "sandbox_stop", json.dumps(request)
