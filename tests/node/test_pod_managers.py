@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import attrs
 import pytest
@@ -24,11 +25,19 @@ class Processes:
         self.add("self", "python3", ("python3",))
 
     def add(
-        self, pid: int | str, name: str, words: tuple[str, ...], *, namespaces: tuple[str, str] = HOST, opens: str = ""
+        self,
+        pid: int | str,
+        name: str,
+        words: tuple[str, ...],
+        *,
+        namespaces: tuple[str, str] = HOST,
+        opens: str = "",
+        program: str = "",
     ) -> Path:
         folder = self.folder / str(pid)
         (folder / "ns").mkdir(parents=True)
         (folder / "fd").mkdir()
+        (folder / "exe").symlink_to(program or f"/usr/bin/{name.removesuffix('-server')}")
         (folder / "comm").write_text(f"{name}\n")
         (folder / "cmdline").write_bytes("".join(f"{word}\0" for word in words).encode())
         for kind, number in zip(("pid", "cgroup"), namespaces, strict=True):
@@ -99,6 +108,47 @@ def test_processes_that_end_or_belong_to_others_are_left_out(processes: Processe
 
 
 @pytest.mark.parametrize(
+    ("user", "program", "told"),
+    [
+        (0, "/usr/bin/kubelet", "the Go kubelet (pid 7)"),
+        (0, "/usr/bin/kubelet (deleted)", "the Go kubelet (pid 7)"),
+        (1234, "/usr/bin/kubelet", ""),
+        (0, "/usr/bin/su", ""),
+    ],
+)
+def test_a_kubelet_is_one_that_root_runs(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch, user: int, program: str, told: str
+) -> None:
+    """Any user can give a program this name, and start root's programs by a link of this name."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    folder = processes.add(7, "kubelet", KUBELET, program=program)
+    real = Path.stat
+    monkeypatch.setattr(Path, "stat", lambda path, **how: Mock(st_uid=user) if path == folder else real(path, **how))
+    assert processes.found() == told
+
+
+def test_a_configuration_that_is_a_fifo_is_not_waited_for(processes: Processes) -> None:
+    folder = processes.add(7, "kubelet", ("kubelet", "--config=/fifo"))
+    (folder / "root").mkdir()
+    os.mkfifo(folder / "root" / "fifo")
+    opened = os.open(folder / "root" / "fifo", os.O_RDWR)  # so that a blocking reader waits for bytes, interruptibly
+    try:
+        os.write(opened, b"cgroupRoot: /lab\n")
+        assert [one.cgroup_root for one in other_pod_managers(processes.folder / "own-root", processes.folder)] == ["/"]
+    finally:
+        os.close(opened)
+
+
+def test_each_kubelet_with_a_cgroup_root_of_its_own_is_found(processes: Processes) -> None:
+    processes.add(7, "kubelet", ("kubelet", "--cgroup-root=/lab"))
+    processes.add(8, "kubelet", ("kubelet",))
+    others = other_pod_managers(processes.folder / "own-root", processes.folder)
+    found = conflicting_kubelet(others, processes.folder / "own-root", "")
+    assert found is not None
+    assert found.pid == 8
+
+
+@pytest.mark.parametrize(
     ("words", "config", "own_root", "conflicts"),
     [
         (("kubelet",), "", "", True),
@@ -112,6 +162,10 @@ def test_processes_that_end_or_belong_to_others_are_left_out(processes: Processe
         (("kubelet", "--config=/kubelet.yaml"), "kind: x\ncgroupRoot: /nodes\n", "/nodes", True),
         (("kubelet", "--config", "kubelet.yaml"), "cgroupRoot: /nodes\n", "/nodes", True),
         (("kubelet", "--config=/kubelet.yaml"), "kind: x\n", "", True),
+        (("kubelet", "--config=/kubelet.yaml"), '{"kind":"x","cgroupRoot":"/nodes"}', "/nodes", True),
+        (("kubelet", "--config=/kubelet.yaml"), '{\n  "cgroupRoot": "/nodes",\n  "kind": "x"\n}', "/nodes", True),
+        (("kubelet", "--config=/kubelet.yaml"), '{"cgroupRoot": "", "kind": "x"}', "", True),
+        (("kubelet", "--config=/kubelet.yaml"), "# cgroupRoot: /nodes\n", "", True),
         (("kubelet", "--config=/gone.yaml"), "", "", True),
     ],
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,8 @@ _KUBELETS: Final = {
 _KUBELET_ROOT_DIR: Final = "/var/lib/kubelet"
 _K3S_COMMANDS: Final = frozenset({"server", "agent"})
 _NAMESPACES: Final = ("pid", "cgroup")
-_CGROUP_ROOT: Final = re.compile(r"""^cgroupRoot:[ \t]*["']?([^"'\s#]+)""", re.MULTILINE)
+_CGROUP_ROOT: Final = re.compile(r"""(?:^|["'])cgroupRoot["']?[ \t]*:[ \t]*["']?([^"'\s#,}]+)""", re.MULTILINE)
+"""In YAML and in JSON."""
 KUBELET_SHARES_RUNTIME: Final = "a kubelet that uses the same runtime ends this agent's pods, as it does not know them"
 STOP_KUBELET: Final = (
     "stop it, or give this agent a root folder, a cgroupRoot and a runtime that the kubelet does not use"
@@ -66,7 +68,7 @@ def other_pod_managers(root_dir: Path, proc: Path = PROC) -> list[PodManager]:
     Reads two small files for each process. Raises OSError where there is no /proc.
     """
     own = _namespaces(proc / "self")
-    found: dict[tuple[str, str], PodManager] = {}
+    found: dict[tuple[str, str, str | None], PodManager] = {}
     for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):  # noqa: PTH208 - names only
         if pid == os.getpid():
             continue
@@ -77,7 +79,7 @@ def other_pod_managers(root_dir: Path, proc: Path = PROC) -> list[PodManager]:
         except OSError:
             continue  # it has ended meanwhile, or is somebody else's
         if manager.is_kubelet or manager.root_dir != str(root_dir.resolve()):
-            found.setdefault((manager.name, manager.root_dir), manager)
+            found.setdefault((manager.name, manager.root_dir, manager.cgroup_root), manager)
     return list(found.values())
 
 
@@ -109,6 +111,8 @@ def _manager(folder: Path, pid: int) -> PodManager | None:
     if not arguments[0]:
         return None  # it has ended, and nobody has asked how
     if name in _KUBELETS:
+        if not _is_trusted(folder, name):
+            return None
         if name == "k3s" and arguments[1:2] and arguments[1] not in _K3S_COMMANDS:
             return None  # k3s is its own kubectl, too
         named = _flag(arguments, "root-dir") or _KUBELET_ROOT_DIR
@@ -119,6 +123,15 @@ def _manager(folder: Path, pid: int) -> PodManager | None:
         root_dir = locked_root_dir(open_files(str(folder)))
         return None if root_dir is None else PodManager("another trikubelet", pid, root_dir=root_dir)
     return None
+
+
+def _is_trusted(folder: Path, name: str) -> bool:
+    """True if root or this user runs the program, and it is no other program by a link of this name. Raises OSError.
+
+    Any user may run a program of root's, such as `su`, by a link of any name.
+    """
+    program = _base(os.readlink(folder / "exe"))  # noqa: PTH115 - a text, no path
+    return folder.stat().st_uid in (0, os.geteuid()) and program.startswith(name.partition("-")[0])
 
 
 def _base(argument: str) -> str:
@@ -132,12 +145,18 @@ def _cgroup_root(folder: Path, arguments: Sequence[str]) -> str:
     if named is None and config:
         inside = folder / "root" / config.lstrip("/") if config.startswith("/") else folder / "cwd" / config
         try:
-            with inside.open("rb") as file:
-                match = _CGROUP_ROOT.search(file.read(_MOST_BYTES).decode(errors="replace"))
+            match = _CGROUP_ROOT.search(_read_regular(inside).decode(errors="replace"))
         except OSError:
             match = None  # removed since it started: then the default is the best guess
         named = None if match is None else match[1]
     return named or "/"
+
+
+def _read_regular(path: Path) -> bytes:
+    """Raises OSError. A FIFO, whose reader waits for a writer, is empty."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+        return file.read(_MOST_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
 
 
 def _flag(arguments: Sequence[str], name: str) -> str | None:
