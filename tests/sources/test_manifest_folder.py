@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import attrs
 import pytest
@@ -11,9 +12,6 @@ import trikubelet.sources.manifest_folder as module
 from trikubelet.linux.durable_files import write_atomically
 from trikubelet.sources.manifest_folder import ManifestFolder, ManifestFolderError, NotHeldError
 from trikubelet.sources.manifests import read_manifest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def manifest(*names: str, image: str = "x:1") -> bytes:
@@ -225,10 +223,7 @@ def test_a_file_on_another_file_system_is_copied_with_its_permissions(
     mine.chmod(0o640)
     os.utime(mine, (1000, 2000))
 
-    def link(*_: object) -> None:
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(os, "link", link)
+    on_another_file_system(monkeypatch, mine)
     written(tmp_path / "removed/web.yaml", b"from before")
     folder.delete("default/web-node", remove_file=True)
     moved = tmp_path / "removed/web.yaml.1"
@@ -237,23 +232,70 @@ def test_a_file_on_another_file_system_is_copied_with_its_permissions(
     assert (tmp_path / "removed/web.yaml").read_bytes() == b"from before"
 
 
+@pytest.mark.parametrize("by_rename", [False, True])
 def test_a_file_that_changes_while_it_is_copied_stays(
+    folder: ManifestFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_rename: bool
+) -> None:
+    mine = written(tmp_path / "mine/web.yaml", manifest("web"))
+    real = shutil.copystat
+
+    def copystat(*paths: Path) -> None:
+        real(*paths)
+        if by_rename:
+            written(tmp_path / "mine/.web.swp", manifest("web", image="x:2")).replace(mine)
+        else:
+            mine.write_bytes(manifest("web", image="x:two"))
+
+    on_another_file_system(monkeypatch, mine)
+    monkeypatch.setattr(shutil, "copystat", copystat)
+    with pytest.raises(ManifestFolderError, match=r"was changed .* the version before is in .*removed/web\.yaml"):
+        folder.delete("default/web-node", remove_file=True)
+    assert mine.read_bytes() == manifest("web", image="x:2" if by_rename else "x:two")
+    assert (tmp_path / "removed/web.yaml").read_bytes() == manifest("web")
+
+
+@pytest.mark.parametrize("system_call", ["link", "rename", "replace", "unlink"])
+def test_what_an_editor_saves_while_a_file_is_moved_is_not_lost(
+    folder: ManifestFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system_call: str
+) -> None:
+    """An editor saves by renaming a new file over the old one."""
+    mine = written(tmp_path / "mine/web.yaml", manifest("web"))
+    real, rename = getattr(os, system_call), os.rename
+    saved = written(tmp_path / "mine/.web.swp", manifest("web", image="x:2"))
+
+    def call(path: Path, *others: object, **how: object) -> None:
+        if Path(path) == mine and saved.exists():
+            rename(saved, mine)
+        real(path, *others, **how)
+
+    monkeypatch.setattr(os, system_call, call)
+    folder.delete("default/web-node", remove_file=True)
+    left = [*(tmp_path / "mine").iterdir(), *(tmp_path / "removed").iterdir()]
+    wanted = manifest("web") if saved in left else manifest("web", image="x:2")
+    assert wanted in [file.read_bytes() for file in left if file != saved]
+
+
+def test_a_file_that_cannot_be_moved_leaves_no_empty_one(
     folder: ManifestFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = written(tmp_path / "mine/web.yaml", manifest("web"))
-
-    def link(*_: object) -> None:
-        raise OSError(18, "Invalid cross-device link")
-
-    def copystat(*_: object) -> None:
-        mine.write_bytes(manifest("web", image="x:2"))
-
-    monkeypatch.setattr(os, "link", link)
-    monkeypatch.setattr(shutil, "copystat", copystat)
-    with pytest.raises(ManifestFolderError, match="was changed while it was moved"):
+    on_another_file_system(monkeypatch, mine, errno.EPERM)
+    with pytest.raises(PermissionError):
         folder.delete("default/web-node", remove_file=True)
-    assert mine.read_bytes() == manifest("web", image="x:2")
+    assert mine.exists()
     assert list((tmp_path / "removed").iterdir()) == []
+
+
+def on_another_file_system(monkeypatch: pytest.MonkeyPatch, file: Path, code: int = errno.EXDEV) -> None:
+    """Make moves of this file fail as between file systems."""
+    real = os.replace
+
+    def replace(path: Path, *others: object) -> None:
+        if Path(path) == file:
+            raise OSError(code, os.strerror(code))
+        real(path, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "replace", replace)
 
 
 # In a cluster.

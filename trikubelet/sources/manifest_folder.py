@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterable
@@ -34,6 +33,7 @@ from trikubelet.linux.durable_files import sync_folder, write_atomically, write_
 from trikubelet.sources.manifests import display_path, parse_manifest, place_of, read_manifest
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Mapping
 
     from trikubelet.sources.manifests import Manifest
@@ -49,7 +49,6 @@ WRITTEN: Final = "written"
 """Folder below the root folder: copies of what was written into a cluster's folder of static pods."""
 PREFIX: Final = "trikubelet-"
 """Names in a cluster's folder of static pods begin with it."""
-_CANNOT_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class ManifestFolderError(Exception):
@@ -264,10 +263,15 @@ class ManifestFolder:
         for number in itertools.count():
             moved = folder / (f"{file.name}.{number}" if number else file.name)
             with contextlib.suppress(FileExistsError):
-                _duplicate(file, moved)
+                write_new(moved, b"", mode=MODE)  # nobody else takes the name now
                 break
+        try:
+            _rename_or_copy(file, moved)
+        except Exception:
+            if moved.lstat().st_size == 0:
+                moved.unlink()
+            raise
         sync_folder(folder)
-        file.unlink()
         sync_folder(file.parent)
         return moved
 
@@ -275,24 +279,34 @@ class ManifestFolder:
         return parse_manifest(raw, file, self.node_name, may_refer=self.may_refer)
 
 
-def _duplicate(file: Path, new: Path) -> None:
-    """Give a file a second name, or copy it where it cannot have one. Raises FileExistsError when the name is taken."""
+def _rename_or_copy(file: Path, moved: Path) -> None:
+    """Move a file over an empty one. What is saved to the file meanwhile is never lost: it moves, or it stays.
+
+    Raises ManifestFolderError, and OSError.
+    """
     if not file.is_file():
         raise ManifestFolderError(f"{display_path(file)} is no regular file now: remove it by hand")
     if not file.is_symlink():  # a link may be relative: its content is kept
         try:
-            os.link(file, new)
+            file.replace(moved)
         except OSError as error:
-            if error.errno not in _CANNOT_LINK:
+            if error.errno != errno.EXDEV:
                 raise
         else:
             return
-    content = file.read_bytes()
-    write_new(new, content, mode=MODE)
-    shutil.copystat(file, new)
-    if file.read_bytes() != content:
-        new.unlink()
-        raise ManifestFolderError(f"{display_path(file)} was changed while it was moved: try again")
+    before = file.stat()
+    write_atomically(moved, file.read_bytes(), mode=MODE)
+    shutil.copystat(file, moved)
+    if _version(file.stat()) != _version(before):
+        raise ManifestFolderError(
+            f"{display_path(file)} was changed while it was moved: the version before is in {display_path(moved)}, "
+            "try again"
+        )
+    file.unlink()
+
+
+def _version(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _content(file: Path) -> bytes | None:
