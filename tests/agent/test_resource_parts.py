@@ -221,6 +221,19 @@ async def test_an_agent_by_itself_makes_a_tree_of_its_own_and_removes_it(stage: 
     assert stage.driver.groups == {}
 
 
+async def test_an_agent_whose_root_folder_moved_removes_its_tree_too(stage: Stage, tmp_path: Path) -> None:
+    root, before = own_cgroup_root(stage.locks), tmp_path / "before"
+    before.symlink_to(stage.locks)
+    pod = burstable("u-1")
+    async with stage.running(cgroup_root=root) as parts:
+        await parts.cgroups.ensure(pod)
+    stage.driver.owners = dict.fromkeys(stage.driver.owners, str(before))
+    async with stage.running(cgroup_root=root) as parts:
+        assert list(await parts.cgroups.found()) == ["u-1"]
+        await parts.cgroups.release("u-1")
+    assert stage.driver.groups == {}
+
+
 async def test_what_somebody_else_has_in_the_agents_own_tree_stays(stage: Stage) -> None:
     root = own_cgroup_root(stage.locks)
     foreign = (root.strip("/"), "kubepods", "burstable", "podabc-1")

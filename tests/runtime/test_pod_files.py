@@ -76,6 +76,14 @@ def test_an_agent_by_itself_leaves_the_mark_of_another_on_a_log_folder(tmp_path:
     assert files_of(tmp_path, pod_logs_dir=shared).pod_log_directories() == [name_of(pod)]
 
 
+def test_a_root_folder_that_moved_behind_a_symlink_keeps_its_log_folders(tmp_path: Path) -> None:
+    shared, pod = tmp_path / "shared", make_pod("web")
+    files_of(tmp_path, pod_logs_dir=shared).make_pod_logs_directory(pod)
+    (tmp_path / "root").rename(tmp_path / "data")
+    (tmp_path / "root").symlink_to("data")
+    assert files_of(tmp_path, pod_logs_dir=shared).pod_log_directories() == [name_of(pod)]
+
+
 def test_an_agent_by_itself_removes_its_own_dangling_links_only(tmp_path: Path) -> None:
     pod, links = make_pod("web"), tmp_path / "links"
     links.mkdir()

@@ -17,6 +17,7 @@ import trio
 from trikubelet.api import Quantity
 from trikubelet.cgroups.errors import CgroupError, CgroupNotAllowedError
 from trikubelet.cgroups.names import NODE_ALLOCATABLE, CgroupName, cgroup_name, tier_names
+from trikubelet.cgroups.ownership import is_same_mark
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.cgroups.settings import CgroupSettings, node_settings
 from trikubelet.formats.values import frozen
@@ -122,7 +123,7 @@ class NodeCgroups:
         """
         options = self._options
         marks = (await self._driver.marks((options.cgroup_root,))).get(options.cgroup_root)
-        if options.own_root_of and marks == frozenset({options.own_root_of}):
+        if options.own_root_of and marks and all(is_same_mark(mark, options.own_root_of) for mark in marks):
             tiers = set(tier_names(options.pods_root).values()) - {options.pods_root}
             for name in (*tiers, options.pods_root, options.cgroup_root):
                 await self._driver.discard(name)

@@ -6,10 +6,13 @@ cgroup carries the mark as an extended attribute, a sandbox and a container as a
 An agent without a cluster owns what carries its own mark, and nothing else. Older versions made pods without marks: the
 agent knows these by its root folder. In a cluster, pods without a mark belong to the node's kubelet, whichever program
 that is at the time. Nobody owns what carries the mark of another root folder, but the agent with that root folder.
+
+A root folder may move behind a symlink: a mark that leads to the same folder is the same mark.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,7 +39,7 @@ class Ownership:
     def owns(self, marks: Collection[str], uid: str) -> bool:
         """True if what carries these marks, for the pod with this UID, is the agent's."""
         if any(marks):
-            return set(marks) == {self.mark}
+            return all(is_same_mark(mark, self.mark) for mark in marks)
         return not self.alone or uid in self.earlier
 
 
@@ -45,12 +48,23 @@ def owner_mark(root_dir: Path) -> str:
     return str(root_dir.resolve())
 
 
+def is_same_mark(mark: str, own: str) -> bool:
+    """True if a mark is an agent's own, or was before its root folder moved behind a symlink."""
+    if mark == own:
+        return True
+    try:
+        return bool(own) and mark.startswith("/") and os.path.realpath(mark) == own
+    except ValueError:  # it is no path
+        return False
+
+
 def own_cgroup_root(root_dir: Path) -> str:
     """Return the default cgroup root of an agent without a cluster.
 
-    Each root folder has one of its own, so that two agents share no group, and each finds its pods again.
+    Each root folder has one of its own, so that two agents share no group, and each finds its pods again. It is named
+    after the path that was given, so that it stays the same when the folder moves behind a symlink.
     """
-    mark = owner_mark(root_dir)
-    if mark == str(USUAL_ROOT_DIR):
+    path = os.path.abspath(root_dir)  # noqa: PTH100 - follows no symlinks
+    if path == str(USUAL_ROOT_DIR):
         return "/trikubelet"
-    return f"/trikubelet-pods-{sha256(mark.encode(errors='surrogateescape')).hexdigest()[:8]}"
+    return f"/trikubelet-pods-{sha256(path.encode(errors='surrogateescape')).hexdigest()[:8]}"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.cgroups.ownership import is_same_mark, owner_mark
 from trikubelet.linux.resolver import RESOLV_CONF, resolv_conf_for_pods
 from trikubelet.linux.safe_path import walk
 from trikubelet.linux.trees import remove_tree
@@ -57,7 +58,7 @@ class PodFiles:
 
     def __init__(self, options: RuntimeOptions) -> None:
         self._options = options
-        self._owner = os.fsencode(options.root_dir.resolve())
+        self._owner = owner_mark(options.root_dir)
         self._earlier = {name for name in _names(options.earlier_logs_dir) if self._is_own(self._earlier_dir / name)}
         """Names of this agent's folders in the log folder of an older version."""
         self._limiter = trio.CapacityLimiter(_THREADS)
@@ -85,7 +86,7 @@ class PodFiles:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         mark = directory / OWNER_FILE
         if not self._is_own(directory) and not (self._options.alone and mark.exists()):
-            mark.write_bytes(self._owner)
+            mark.write_bytes(os.fsencode(self._owner))
 
     def make_container_logs_directory(self, pod: Pod, container: Container) -> None:
         self.make_pod_logs_directory(pod)
@@ -220,7 +221,7 @@ class PodFiles:
 
     def _is_own(self, directory: Path) -> bool:
         try:
-            return (directory / OWNER_FILE).read_bytes() == self._owner
+            return is_same_mark(os.fsdecode((directory / OWNER_FILE).read_bytes()), self._owner)
         except OSError:
             return False
 
