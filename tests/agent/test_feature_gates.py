@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import Mock
 
 import attrs
 import pytest
@@ -18,8 +19,9 @@ from tests.scenarios.stage import cluster_stage
 from trikubelet.agent.allocation import node_admission, resize_gates
 from trikubelet.agent.node import node_settings
 from trikubelet.agent.node_view import NodeView
-from trikubelet.agent.options import AgentOptions, crash_loop_waits, runtime_options
+from trikubelet.agent.options import EMBEDDED, AgentOptions, ClusterOptions, crash_loop_waits, runtime_options
 from trikubelet.agent.registry_access import RegistryAccess, RegistryAccessError
+from trikubelet.agent.runtime import removable_images
 from trikubelet.agent.server import AgentServer, listed_pods, told_authorities
 from trikubelet.agent.sources import file_source
 from trikubelet.api import ClusterTrustBundleProjection, Pod, PodCertificateProjection
@@ -34,6 +36,7 @@ from trikubelet.config.kubelet_configuration import (
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.node.declared_features import ALL, usable_features
 from trikubelet.runtime.backoff import KeyedBackoff
+from trikubelet.runtime.images.pull_records.model import ImageCredentials
 from trikubelet.sim import SimulatedRuntime
 from trikubelet.sim.node import simulated_node
 from trikubelet.telemetry.events import EventRecorder
@@ -88,6 +91,30 @@ def test_nobody_asks_how_an_image_was_pulled_when_the_gate_is_off(tmp_path: Path
     assert RegistryAccess.of_node(options(tmp_path, {}), SystemClock()).pull_records is not None
     off = options(tmp_path, {"KubeletEnsureSecretPulledImages": False})
     assert RegistryAccess.of_node(off, SystemClock()).pull_records is None
+
+
+@pytest.mark.parametrize(
+    ("gate", "endpoint", "in_cluster", "removable"),
+    [
+        (True, "unix:///run/containerd/containerd.sock", False, {"sha256:ours"}),
+        (False, "unix:///run/containerd/containerd.sock", False, set()),
+        (True, "unix:///run/containerd/containerd.sock", True, None),
+        (True, EMBEDDED, False, None),
+    ],
+)
+async def test_images_of_a_runtime_that_others_use_are_removed_only_where_this_agent_pulled_them(
+    gate: bool, endpoint: str, in_cluster: bool, removable: set[str] | None, tmp_path: Path
+) -> None:
+    told = attrs.evolve(
+        options(tmp_path, {"KubeletEnsureSecretPulledImages": gate}),
+        runtime_endpoint=endpoint,
+        cluster=Mock(ClusterOptions) if in_cluster else None,
+    )
+    access = RegistryAccess.of_node(told, SystemClock())
+    if access.pull_records is not None:
+        access.pull_records.record_pull("ours:1", "sha256:ours", ImageCredentials())
+    ask = removable_images(told, access)
+    assert (None if ask is None else set(await ask())) == removable
 
 
 def test_plugins_that_want_tokens_keep_the_agent_from_starting_when_the_gate_is_off(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trikubelet.agent.allocation import resize_gates
-from trikubelet.agent.options import image_gc_policy, log_rotation_policy
+from trikubelet.agent.options import EMBEDDED, image_gc_policy, log_rotation_policy
 from trikubelet.agent.resource_managers import given_to_containers
 from trikubelet.allocation.store import ACTUATED_FILE
 from trikubelet.kube_client.object_getter import NoObjects
@@ -18,10 +18,11 @@ from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.resize import MeasuredByRuntime, Resizing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Collection
     from pathlib import Path
 
     from trikubelet.agent.agent import Agent
+    from trikubelet.agent.options import AgentOptions
     from trikubelet.agent.registry_access import RegistryAccess
     from trikubelet.allocation.store import AllocationStore
     from trikubelet.pleg.exits import ExitTracker
@@ -98,6 +99,7 @@ def disk_garbage_collectors(agent: Agent, access: RegistryAccess) -> tuple[Image
         on_collected=None if access.pull_records is None else access.pull_records.prune,
         removed=agent.runtime.metrics.images_removed,
         spans=None if agent.tracing is None else agent.tracing.tracer,
+        pulled_here=removable_images(agent.options, access),
     )
     logs = LogRotator(
         agent.runtime_client,
@@ -106,3 +108,18 @@ def disk_garbage_collectors(agent: Agent, access: RegistryAccess) -> tuple[Image
         policy=log_rotation_policy(configuration),
     )
     return images, logs
+
+
+def removable_images(options: AgentOptions, access: RegistryAccess) -> Callable[[], Awaitable[Collection[str]]] | None:
+    """Return what asks which images may be removed; None: all, since the runtime is the node's or the agent's own.
+
+    Without a cluster a runtime may be other programs' too, and the images that they brought are theirs. Where no
+    records of pulls are kept, no image is known to be the agent's.
+    """
+    if options.cluster is not None or options.runtime_endpoint == EMBEDDED:
+        return None
+    return _none_known if access.pull_records is None else access.pull_records.image_refs
+
+
+async def _none_known() -> Collection[str]:
+    return ()

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -20,12 +21,14 @@ from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.images.gc import ImageCollectionError, ImageCollector, ImageHolds, read_disk_space
 from trikubelet.runtime.images.gc_choice import DiskSpace, ImageGCPolicy
+from trikubelet.runtime.images.pull_records.model import ImageCredentials, VerificationPolicy
+from trikubelet.runtime.images.pull_records.records import PullRecords
+from trikubelet.runtime.images.pull_records.store import RecordStore
 from trikubelet.volumes.disk import Disk
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
-    from pathlib import Path
     from typing import NoReturn
 
     from trio.testing import MockClock
@@ -39,6 +42,7 @@ class Stage:
     """A node with images, and a disk that holds them and other things."""
 
     node: Node
+    folder: Path
     holds: ImageHolds = attrs.field(factory=ImageHolds)
     other_bytes: int = 0
     capacity: int = 1000
@@ -82,8 +86,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage(node: Node) -> Stage:
-    return Stage(node)
+def stage(node: Node, tmp_path: Path) -> Stage:
+    return Stage(node, tmp_path)
 
 
 async def run_pod(node: Node, image: str, name: str = "web", **fields: Any) -> None:
@@ -111,6 +115,23 @@ async def test_unused_images_go_until_the_low_threshold_is_reached(autojump_cloc
     assert stage.there() == {"b", "c", "used"}
     assert len(stage.left) == 1
     assert len(stage.left[0]) == 3
+
+
+@pytest.mark.parametrize("evicts", [False, True])
+async def test_images_that_others_brought_stay(autojump_clock: MockClock, stage: Stage, evicts: bool) -> None:
+    ours = PullRecords(RecordStore(stage.folder), VerificationPolicy(), stage.node.clock)
+    stage.add("ours", "theirs")
+    for image in stage.node.sim.images.present():
+        if "ours" in image.reference:
+            ours.record_pull(image.reference, image.id, ImageCredentials())
+    collector = stage.collector(pulled_here=ours.image_refs)
+    stage.other_bytes = 900
+    if evicts:
+        assert await collector.delete_unused_images() == SIZE
+    else:
+        with pytest.raises(ImageCollectionError):
+            await collector.collect()
+    assert stage.there() == {"theirs"}
 
 
 async def test_the_image_of_an_ended_container_stays(autojump_clock: MockClock, stage: Stage) -> None:

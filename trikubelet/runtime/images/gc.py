@@ -103,8 +103,12 @@ class ImageCollector:
         disk_space: Callable[[str], Awaitable[DiskSpace]] | None = None,
         removed: Counts | None = None,
         spans: Spans | None = None,
+        pulled_here: Callable[[], Awaitable[Collection[str]]] | None = None,
     ) -> None:
-        """`removed`: where images are counted, by why they went. `spans` tells of collections."""
+        """`removed`: where images are counted, by why they went. `spans` tells of collections.
+
+        `pulled_here`: asks for the ids of the images that may be removed; None: all.
+        """
         self._images = images
         self._runtime = runtime
         self._policy = policy
@@ -118,6 +122,7 @@ class ImageCollector:
         """By container id, the images that it has mounted: they never change."""
         self._removed: Counts = Counter() if removed is None else removed
         self._spans = spans
+        self._pulled_here = pulled_here
         self._turn = trio.Lock()
         self._began = math.inf
         self._failed_before = False
@@ -189,6 +194,9 @@ class ImageCollector:
         """The time of the look, and what may be removed, in order."""
         now, used = await self._detect()
         candidates = in_order_of_removal(self._records.values(), used)
+        if candidates and self._pulled_here is not None:
+            ours = await self._pulled_here()
+            candidates = [one for one in candidates if not one.image.names.isdisjoint(ours) or one.image.id in ours]
         kept = await self._sandbox_images() if candidates else frozenset()
         return now, [record for record in candidates if record.image.id not in kept]
 

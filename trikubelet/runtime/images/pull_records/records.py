@@ -238,6 +238,11 @@ class PullRecords:
         except OSError as error:
             log.error("imported images may stay closed to pods", images=sorted(image_refs), problem=str(error))
 
+    async def image_refs(self) -> frozenset[str]:
+        """Return what the runtime calls the images that were pulled here. Raises OSError."""
+        listed = await trio.to_thread.run_sync(self._store.records)
+        return frozenset(record.image_ref for record in listed)
+
     async def prune(self, image_refs: Collection[str], until: datetime) -> None:
         """Remove the records of images that are gone (`PruneUnknownRecords`). For image garbage collection.
 
