@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,8 @@ from trikubelet.cli.stop import end_agent, end_process, stopping_options
 from trikubelet.node.start_checks import StartCheckError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from trikubelet.agent.options import AgentOptions
 
 PATIENCE = 30.0
@@ -153,6 +157,91 @@ def test_pods_are_deleted_together_and_an_unknown_name_keeps_none(agent: StandIn
     assert outcome.err.endswith("the agent has no pod no: it has default/db-node, default/web-node")
     deletes = [request.split()[0] for request in agent.requests if "/manifests" not in request]
     assert deletes == ["GET", "DELETE", "DELETE", "GET"], "both are asked to end before the first is waited for"
+
+
+def test_what_was_wrong_is_told_also_when_the_agent_goes_away(agent: StandInAgent) -> None:
+    agent.has_pods(a_pod())
+    agent.will_answer("DELETE /pods/default/web-node", {"file": "/m/web.yaml", "uid": "1"})
+    agent.streams["GET /journal?watch=true"] = b'{"type": "SNAPSHOT", "pods": []}\n'
+    outcome = run_command("delete", "no", "web", "--root-dir", agent.root_dir)
+    assert outcome.code == 1
+    unknown, lost = outcome.err.splitlines()[-2:]
+    assert unknown == "Error: the agent has no pod no: it has default/web-node"
+    assert lost.endswith("has gone, so nothing more can be told: start this command again")
+
+
+def test_who_waits_in_vain_is_told_of_each_pod_though_the_agent_answers_for_one_only(agent: StandInAgent) -> None:
+    agent.will_answer("GET /pods?watch=true", json.dumps({"pods": [a_pod("web-node"), a_pod("db-node")]}).encode())
+    agent.will_answer("GET /pods/default/web-node/why", {"cause": "cause of web"})
+    agent.will_answer("GET /pods/default/db-node/why", b"it is gone", status=404)
+    outcome = run_command("wait", "db", "web", "--for=delete", "--timeout=0", "--root-dir", agent.root_dir)
+    assert (outcome.code, outcome.err.splitlines()) == (
+        1,
+        ["Error: it is gone", "timed out waiting for delete of pod default/web-node: cause of web"],
+    )
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_pod_that_ended_with_the_file_of_another_is_deleted(agent: StandInAgent, is_gone: bool) -> None:
+    agent.has_pods(a_pod("web-node"), a_pod("db-node"))
+    query = "withOthers=true"
+    answer = {"file": "/m/all.yaml", "uid": "1", "others": ["default/db-node"]}
+    agent.will_answer(f"DELETE /pods/default/web-node?{query}", answer)
+    agent.will_answer(f"DELETE /pods/default/db-node?{query}", b"the agent has no pod default/db-node", status=409)
+    agent.will_answer("GET /pods?uid=uid-default-db-node", {"items": [] if is_gone else [a_pod("db-node")]})
+    outcome = run_command("delete", "web", "db", "--with-others", "--no-wait", "--root-dir", agent.root_dir)
+    if is_gone:
+        assert (outcome.code, outcome.out) == (0, "pod/default/db-node deleted\npod/default/web-node deleted\n")
+    else:
+        assert (outcome.code, outcome.out) == (1, "pod/default/web-node deleted\n")
+        assert outcome.err.endswith("the agent has no pod default/db-node")
+
+
+def test_hundreds_of_pods_are_restarted_on_any_descriptors(
+    agent: StandInAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more than a hundred connections are open at once, and their descriptors may be above 1023."""
+    monkeypatch.setattr(client, "MOST_TOGETHER", 2)
+    names = [f"p{number}-node" for number in range(5)]
+    agent.has_pods(*map(a_pod, names))
+    for name in names:
+        agent.will_answer(f"POST /pods/default/{name}/restart", ["main"])
+    at_once: list[int] = []
+    sent = client.AgentClient._sent
+
+    @contextmanager
+    def counted(*arguments: Any) -> Iterator[Any]:
+        at_once.append(at_once[-1] + 1 if at_once else 1)
+        try:
+            with sent(*arguments) as connection:
+                yield connection
+        finally:
+            at_once.append(at_once[-1] - 1)
+
+    monkeypatch.setattr(client.AgentClient, "_sent", counted)
+    with descriptors_taken(1024):
+        outcome = run_command("restart", *names, "--root-dir", agent.root_dir)
+    assert (outcome.code, outcome.out.count("restarted: main")) == (0, 5), outcome
+    assert max(at_once) == 2
+
+
+@contextmanager
+def descriptors_taken(below: int) -> Iterator[None]:
+    """Take every descriptor below this one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = below + 200
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        pytest.skip(f"needs {wanted} descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    taken: list[int] = []
+    try:
+        while not taken or taken[-1] < below:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_pods_are_restarted_together_and_an_unknown_name_keeps_none(agent: StandInAgent) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS: Final = 30.0
 IMPORT_TIMEOUT_SECONDS: Final = 1800.0
+MOST_TOGETHER: Final = 100
 
 Query = Mapping[str, str | int | bool | list[str] | None]
 """A list is a parameter that is sent several times."""
@@ -52,7 +53,9 @@ class _TickingSocket(socket.socket):
     def _await_bytes(self, tick: Tick) -> None:
         timeout = self.gettimeout()
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        while not select.select([self], [], [], max(min(self._due, deadline) - time.monotonic(), 0))[0]:
+        arrivals = select.poll()
+        arrivals.register(self, select.POLLIN)
+        while not arrivals.poll(max(min(self._due, deadline) - time.monotonic(), 0) * 1000):
             now = time.monotonic()
             if now >= deadline:
                 raise TimeoutError
@@ -95,7 +98,14 @@ class AgentClient:
             return json.loads(response.read())
 
     def post_together(self, paths: Sequence[str], query: Query, tick: Tick) -> Iterator[Any]:
-        """Send all requests, then yield the JSON of each answer, or its CommandError, in their order."""
+        """Send the requests, then yield the JSON of each answer, or its CommandError, in their order.
+
+        At most `MOST_TOGETHER` at once: each has a connection.
+        """
+        for first in range(0, len(paths), MOST_TOGETHER):
+            yield from self._post_at_once(paths[first : first + MOST_TOGETHER], query, tick)
+
+    def _post_at_once(self, paths: Sequence[str], query: Query, tick: Tick) -> Iterator[Any]:
         with ExitStack() as stack:
             connections: list[_UnixConnection | CommandError] = []
             for path in paths:

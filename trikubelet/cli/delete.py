@@ -46,22 +46,32 @@ def delete(
     seconds = read_duration(timeout)
     items = client.get("/pods")["items"]
     asked: dict[str, str] = {}
+    others: set[str] = set()
+    """Pods that end with the files of those that were asked to end."""
     errors: list[CommandError] = []
     for name in names:
+        pod = ""
         try:
             metadata = pod_among(client, items, name, namespace).metadata
             pod = f"{metadata.namespace}/{metadata.name}"
             answer = client.delete(f"/pods/{pod}", {"removeFile": remove_file, "withOthers": with_others})
         except CommandError as error:
-            errors.append(error)
+            if pod in others and _is_no_more(client, metadata.uid):
+                echo(f"pod/{pod} deleted")
+            else:
+                errors.append(error)
             continue
         tell_what_was_removed(answer)
+        others.update(answer.get("others", ()))
         asked[answer["uid"]] = pod
     if waits:
-        _wait_for_ends(client, asked, seconds)
-        for pod in asked.values():
-            cause = client.get(f"/pods/{pod}/why")["cause"]
-            errors.append(CommandError(f"pod {pod} has not ended within {timeout}: {cause}"))
+        try:
+            _wait_for_ends(client, asked, seconds)
+            for pod in asked.values():
+                cause = client.get(f"/pods/{pod}/why")["cause"]
+                errors.append(CommandError(f"pod {pod} has not ended within {timeout}: {cause}"))
+        except CommandError as error:
+            errors.append(error)  # the agent has gone
     else:
         for pod in asked.values():
             echo(f"pod/{pod} deleted")
@@ -77,6 +87,13 @@ def tell_what_was_removed(answer: Mapping[str, Any]) -> None:
         echo(f"removed {answer['file']}", err=True)
     for other in answer.get("others", ()):
         echo(f"pod/{other} ends too", err=True)
+
+
+def _is_no_more(client: AgentClient, uid: str) -> bool:
+    try:
+        return not client.get("/pods", {"uid": uid})["items"]
+    except CommandError:
+        return False
 
 
 def _wait_for_ends(client: AgentClient, asked: dict[str, str], seconds: float) -> None:

@@ -114,7 +114,9 @@ def end_process(pid: int, tick: Tick = lambda: None) -> None:
         return
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGTERM)
-        while not select.select([descriptor], [], [], TICK_SECONDS)[0]:
+        ended = select.poll()
+        ended.register(descriptor, select.POLLIN)
+        while not ended.poll(TICK_SECONDS * 1000):
             tick()
     except PermissionError:
         raise CommandError(f"process {pid} belongs to another user: run this command as the agent's user") from None

@@ -67,7 +67,13 @@ def wait(names: tuple[str, ...], awaited: str, namespace: str | None, timeout: s
                 return
             if seconds <= 0:
                 break
-    raise_together([_late(client, awaited, name, pod) for name, pod in seen.items()])
+    errors: list[CommandError] = []
+    for name, pod in seen.items():
+        try:
+            errors.append(_late(client, awaited, name, pod))
+        except CommandError as error:
+            errors.append(error)
+    raise_together(errors)
 
 
 def _late(client: AgentClient, awaited: str, name: str, pod: str | None) -> CommandError:
