@@ -110,6 +110,7 @@ def root_dir() -> Iterator[Path]:
 def agent(root_dir: Path) -> Iterator[StandInAgent]:
     """An agent that answers."""
     stand_in = StandInAgent(root_dir)
+    stand_in.will_answer("GET /version", {"agent": "1", "node": "node"})
     with _Server(str(root_dir / "trikubelet.sock"), _Handler) as server:
         server.agent = stand_in  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

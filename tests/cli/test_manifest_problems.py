@@ -110,6 +110,29 @@ def test_a_command_for_a_pod_that_is_not_there_names_its_manifest(node: StandInA
     assert outcome.err.startswith("the agent has no pod new: manifest /m/fresh.yaml has 7 problems\n  line 8: spec")
 
 
+@pytest.mark.parametrize("name", ["ne", "default/fres", "web-api", "other/new", "new-n"])
+def test_a_file_is_not_blamed_for_pods_of_longer_names(node: StandInAgent, name: str) -> None:
+    outcome = ask(node, "why", name)
+    assert outcome.code == 1
+    assert outcome.err.startswith("the agent has no pod ")
+    assert "manifest" not in outcome.err
+
+
+def test_a_pod_is_not_taken_for_one_of_a_longer_name(agent: StandInAgent) -> None:
+    agent.has_pods()
+    broken = manifest("api.yaml", [], names=["default/web-api-node"])
+    agent.will_answer("GET /manifests?problems=true", [broken])
+    agent.will_answer("GET /journal", {"pods": [{"uid": "1", "pod": "default/web-db-node"}]})
+    assert ask(agent, "why", "web").err == "the agent has no pod web: it has none"
+    assert ask(agent, "why", "web-api").out.startswith("manifest /m/api.yaml has a problem")
+
+
+def test_why_of_a_well_file_without_pods_says_so(node: StandInAgent) -> None:
+    node.will_answer("GET /manifests", [manifest("empty.yaml", [], problems=0)])
+    outcome = ask(node, "why", "empty.yaml")
+    assert (outcome.code, outcome.out) == (0, "manifest /m/empty.yaml has no problems, and no pods\n")
+
+
 def test_another_unknown_pod_is_answered_as_ever(node: StandInAgent) -> None:
     assert ask(node, "why", "nobody").err == "the agent has no pod nobody: it has default/db-node, default/web-node"
 

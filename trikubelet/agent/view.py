@@ -92,10 +92,11 @@ class LocalView:
 
     def version(self) -> Mapping[str, str]:
         runtime = self._agent.runtime_version
+        own = {"agent": __version__, "node": self._agent.options.node_name}
         if runtime is None:
-            return {"agent": __version__}
+            return own
         return {
-            "agent": __version__,
+            **own,
             "runtime_name": runtime.runtime_name,
             "runtime_version": runtime.runtime_version,
             "runtime_api_version": runtime.runtime_api_version,

@@ -40,6 +40,9 @@ def manifest_lines(manifest: Mapping[str, Any], most: int | None = None) -> Iter
     """A file with its problems, at most so many of them."""
     problems = manifest["problems"]
     count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
+    if not problems:
+        yield f"manifest {plain(manifest['file'])} has no problems" + ("" if manifest["pods"] else ", and no pods")
+        return
     yield f"manifest {plain(manifest['file'])} has {count}" + _what_runs(manifest)
     for problem in problems[:most]:
         line = "" if problem["line"] is None else f"line {problem['line']}"
@@ -70,9 +73,23 @@ def broken_manifest_of(client: AgentClient, name: str, namespace: str | None) ->
     """The file with problems that a pod of this name would come from, or that is called so."""
     broken = broken_manifests(client)
     where, _, short = name.rpartition("/")
+    node = node_name(client) if broken else ""
     for manifest in broken:
-        for place in manifest["names"]:
-            space, _, whole = place.partition("/")
-            if (namespace or where or space) == space and (whole == short or whole.startswith(f"{short}-")):
-                return manifest
+        if any(is_called(place, namespace or where or None, short, node) for place in manifest["names"]):
+            return manifest
     return manifest_named(broken, name)
+
+
+def is_called(place: str, namespace: str | None, name: str, node: str) -> bool:
+    """True if a person may call a pod so: by its name, or by that without the ending that is the node's name."""
+    space, _, whole = place.partition("/")
+    return namespace in (None, space) and whole in (name, f"{name}-{node}")
+
+
+def node_name(client: AgentClient) -> str:
+    """Return the name of the agent's node; empty if the agent does not tell."""
+    try:
+        answer: Mapping[str, str] = client.get("/version")
+    except CommandError:
+        return ""
+    return answer.get("node", "")

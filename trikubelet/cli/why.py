@@ -12,9 +12,11 @@ from trikubelet.cli.failures import CommandError
 from trikubelet.cli.manifest_problems import (
     MOST_PROBLEMS,
     broken_manifest_of,
+    is_called,
     is_file_name,
     manifest_lines,
     manifest_named,
+    node_name,
 )
 from trikubelet.cli.output import echo, echo_wrapped
 from trikubelet.cli.root_dir import agent_root_dir_option
@@ -69,7 +71,7 @@ def _answers(client: AgentClient, name: str, namespace: str | None) -> list[Mapp
         manifest = manifest_named(client.get("/manifests"), name)
         if manifest is None:
             raise CommandError(f"the agent reads no manifest {name}: `trikubelet validate {name}` checks it")
-        if not manifest["broken"] and not manifest["problems"]:
+        if manifest["pods"] and not manifest["broken"] and not manifest["problems"]:
             return [client.get(f"/pods/{pod}/why") for pod in manifest["pods"]]
         return [manifest, *(client.get(f"/pods/{pod}/why") for pod in manifest["pods"] if manifest["broken"])]
     try:
@@ -101,13 +103,9 @@ def ask_why(client: AgentClient, name: str, namespace: str | None) -> dict[str, 
 def _known_of_gone(client: AgentClient, namespace: str | None, name: str) -> str | None:
     """Namespace and name of a pod that is gone, from the journal."""
     pods = [pod["pod"] for pod in client.get("/journal")["pods"]]
-    found = [pod for pod in pods if _is_called(pod, namespace, name)]
+    node = node_name(client) if pods else ""
+    found = [pod for pod in pods if is_called(pod, namespace, name, node)]
     return found[-1] if found else None
-
-
-def _is_called(pod: str, namespace: str | None, name: str) -> bool:
-    where, _, whole = pod.partition("/")
-    return namespace in (None, where) and (whole == name or whole.startswith(f"{name}-"))
 
 
 def why_lines(answer: Mapping[str, Any]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The agent's own HTTP API, on the unix socket in the root folder: what the command line asks.
 
     GET  /healthz, /healthz/CHECK          `ok`, or 500 and what is wrong; ?verbose lists every check, ?exclude=CHECK
-    GET  /version                          names and versions of the agent and the runtime, by name
+    GET  /version                          versions of the agent and the runtime, and the node's name, by name
     GET  /pods[?uid=UID&uid=…]             a v1 PodList with statuses, of all pods or of these
     GET  /pods?watch=1                     one JSON line now and after every change: {"type": "SNAPSHOT", "pods": […]}
     GET  /pods/NS/NAME                     a v1 Pod with its status
@@ -83,7 +83,7 @@ class AgentView(SharedView, Protocol):
     """The agent as this API sees it. What is not `async` must not block; what is may be cancelled at any time."""
 
     def version(self) -> Mapping[str, str]:
-        """`agent`, and once it is connected `runtime_name`, `runtime_version` and `runtime_api_version`."""
+        """`agent` and `node`, and once it is connected `runtime_name`, `runtime_version` and `runtime_api_version`."""
         ...
 
     def events(self) -> Sequence[PodEvent | NodeEvent]:
