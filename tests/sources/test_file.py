@@ -14,6 +14,7 @@ import trio.testing
 from tests.throwing import throw_into
 from trikubelet.api import Pod
 from trikubelet.clock import SystemClock
+from trikubelet.sources import file as file_module
 from trikubelet.sources.file import FileSource
 from trikubelet.sources.manifests import read_manifest
 from trikubelet.supervision import FAULTS, supervise
@@ -543,6 +544,36 @@ async def test_a_pods_uid_is_the_same_whichever_folders_are_beside_its_own(tmp_p
     async with watching(tmp_path, more=(tmp_path / "applied",)) as watched:
         (beside,) = await watched.receive.receive()
     assert alone.metadata.uid == beside.metadata.uid
+
+
+async def test_of_several_folders_only_the_missing_one_is_looked_for_each_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    mine, applied = tmp_path / "mine", tmp_path / "applied"
+    mine.mkdir()
+    put(mine / "a.yaml", manifest("a"), age=60)
+    listed: list[str] = []
+    real = file_module._list
+
+    def counted(path: Path, *others: Any) -> Any:
+        listed.append(path.name)
+        return real(path, *others)
+
+    async def at_once(work: Any, *arguments: Any, **_: object) -> Any:
+        return work(*arguments)
+
+    monkeypatch.setattr(file_module, "_list", counted)
+    monkeypatch.setattr(trio.to_thread, "run_sync", at_once)
+    async with watching(mine, more=(applied,), period=20) as watched:
+        assert await watched.pods() == ["a-node=x:1"]
+        await trio.sleep(19.5)
+        assert (listed.count("mine"), listed.count("applied")) == (1, 20)
+        await trio.sleep(1)
+        assert listed.count("mine") == 2, "the periodic look still happens"
+        applied.mkdir()
+        put(applied / "b.yaml", manifest("b"))
+        await trio.sleep(2)
+        assert await watched.pods() == ["a-node=x:1", "b-node=x:1"]
 
 
 async def test_nothing_is_sent_before_each_folder_was_listed(tmp_path: Path, clock: trio.testing.MockClock) -> None:

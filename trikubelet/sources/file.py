@@ -28,7 +28,7 @@ import contextlib
 import math
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -171,6 +171,8 @@ class FileSource:
         self._on_problems = on_problems
         self._problems: dict[Path, tuple[ManifestProblem, ...]] = {}
         self._sent: tuple[Pod, ...] | None = None
+        self._all_at = -math.inf
+        """Trio time at which every place is listed again, also without an event."""
         self._limiter = trio.CapacityLimiter(1)
 
     @property
@@ -225,13 +227,16 @@ class FileSource:
                 stack.callback(place.watch.close)
             task_status.started()
             self._sent = None  # begun again, it does not know what arrived
+            places = self._places
             while True:
-                await self._reread(send)
-                await self._wait()
+                await self._reread(send, places)
+                places = await self._wait()
 
-    async def _reread(self, send: SendPods) -> None:
-        for place in self._places:
+    async def _reread(self, send: SendPods, places: Sequence[_Place]) -> None:
+        for place in places:
             await self._list(place)
+        if len(places) == len(self._places):
+            self._all_at = trio.current_time() + self._period
         if not all(place.listed for place in self._places):
             return
         # With thousands of files each of these takes its time; the event loop turns in between.
@@ -263,17 +268,20 @@ class FileSource:
             self._take(place, listing.entries, now)
             await trio.lowlevel.checkpoint()
 
-    async def _wait(self) -> None:
+    async def _wait(self) -> tuple[_Place, ...]:
+        """Wait until something is to be listed, and return it: all places, or the missing ones alone."""
         now = trio.current_time()
-        wake = [now + self._period]
+        missing = tuple(place for place in self._places if place.watch.missing)
+        wake = [self._all_at]
         for place in self._places:
-            if place.watch.missing:
-                wake.append(now + MISSING_RETRY_SECONDS)
             wake.extend(file.report_at for file in place.files.values() if file.problems and file.report_at > now)
-        with trio.move_on_at(max(min(wake), now)):
+        all_at = max(min(wake), now)
+        retry_at = now + MISSING_RETRY_SECONDS if missing else math.inf
+        with trio.move_on_at(min(all_at, retry_at)) as waiting:
             async with trio.open_nursery() as nursery:
                 for place in self._places:
                     nursery.start_soon(_until_changed, place.watch, nursery.cancel_scope)
+        return missing if waiting.cancelled_caught and retry_at < all_at else self._places
 
     def _take(self, place: _Place, entries: tuple[_Seen, ...], now: float) -> None:
         """Bring what is known of the files to what was listed."""
