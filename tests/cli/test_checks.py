@@ -47,6 +47,7 @@ def test_who_else_manages_pods_is_one_line(
 ) -> None:
     for pid in ("self", "7"):
         machine(tmp_path, {f"proc/{pid}/comm": comm, f"proc/{pid}/cmdline": comm})
+        (tmp_path / "proc" / pid / "exe").symlink_to(f"/usr/bin/{comm}")
         namespaces = tmp_path / "proc" / pid / "ns"
         namespaces.mkdir()
         for kind in ("pid", "cgroup"):
