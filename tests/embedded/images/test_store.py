@@ -418,7 +418,7 @@ def a_chart(path: Path) -> Path:
         (no_tar, "damaged or not a tar archive"),
         (truncated, "entry|lacks|damaged"),
         (truncated_gzip, "damaged"),
-        (deep_json, "entry 'index.json': expected JSON"),
+        (deep_json, "entry 'index.json': it has more than 100 objects and lists in one another"),
         (wrong_types, "'config.Cmd', got str"),
         (bad_name, "'Not A Name' is no image reference"),
         (zstd_layer, "zstd"),
@@ -471,6 +471,97 @@ async def test_a_corrupt_record_is_moved_aside_and_the_others_stay(
     assert record.with_suffix(".corrupt").read_bytes() == damage
     await store.import_archive(tmp_path / "a.tar")
     assert store.resolve("one") is not None
+
+
+def record_of(tmp_path: Path, image: StoredImage) -> Path:
+    return tmp_path / "store" / "images" / f"{image.id[7:]}.json"
+
+
+def layer_names(tmp_path: Path) -> set[str]:
+    return {path.name for path in (tmp_path / "store" / "layers").iterdir()}
+
+
+async def test_what_only_new_images_have_to_keep_to_is_not_asked_of_those_in_the_store(
+    store: ImageStore, tmp_path: Path
+) -> None:
+    await store.import_archive(oci_archive(tmp_path / "a.tar", [BASE], "one"))
+    record, before = record_of(tmp_path, found(store, "one")), layer_names(tmp_path)
+    document = json.loads(record.read_bytes())
+    document["spec"]["config"] = {"Labels": {"bill-of-materials": "x" * 600_000}}
+    record.write_text(json.dumps(document))
+    assert await store.collect_garbage() == 0
+    assert len(found(store, "one").config.labels["bill-of-materials"]) == 600_000
+    assert layer_names(tmp_path) == before
+
+
+async def test_a_new_image_does_not_keep_much_in_memory(store: ImageStore, tmp_path: Path) -> None:
+    spec = image_spec([BASE], {"Labels": {"bill-of-materials": "x" * 600_000}})
+    manifest = json.dumps([{"Config": "c.json", "RepoTags": ["app:1"], "Layers": ["l.tar"]}]).encode()
+    with pytest.raises(ArchiveError, match="'config' has 600023 characters"):
+        await store.import_archive(pack(tmp_path / "a.tar", {"manifest.json": manifest, "c.json": spec, "l.tar": BASE}))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"{", b"{}", b'{"layers": 5}', b'{"layers": ["a/b"]}', b"[" * 5000 + b"]" * 5000],
+    ids=["empty", "cut", "object", "number", "no-name", "deep"],
+)
+async def test_layers_stay_as_long_as_a_record_that_was_moved_aside_may_mean_them(
+    store: ImageStore, tmp_path: Path, damage: bytes
+) -> None:
+    await store.import_archive(oci_archive(tmp_path / "a.tar", [BASE], "one"))
+    await store.import_archive(oci_archive(tmp_path / "b.tar", [TOP], "two"))
+    record, before = record_of(tmp_path, found(store, "one")), layer_names(tmp_path)
+    record.write_bytes(damage)
+    assert await store.collect_garbage() == 0
+    assert record.with_suffix(".corrupt").exists()
+    assert await store.remove("two") is not None
+    assert layer_names(tmp_path) == before
+    # The image that is imported again has the same layers, and when it is removed all may go.
+    await store.import_archive(tmp_path / "a.tar")
+    await store.remove("one")
+    assert layer_names(tmp_path) == set()
+
+
+async def test_of_a_record_that_was_moved_aside_the_layers_are_known_if_it_tells_them(
+    store: ImageStore, tmp_path: Path
+) -> None:
+    await store.import_archive(oci_archive(tmp_path / "a.tar", [BASE], "one"))
+    await store.import_archive(oci_archive(tmp_path / "b.tar", [TOP], "two"))
+    record, kept = record_of(tmp_path, found(store, "one")), {found(store, "one").layers[0].parent.name}
+    document = json.loads(record.read_bytes())
+    record.write_text(json.dumps({**document, "version": 99}))
+    await store.remove("two")
+    assert store.resolve("one") is None
+    assert layer_names(tmp_path) == kept
+
+
+async def test_one_record_that_is_too_deep_does_not_break_the_store(store: ImageStore, tmp_path: Path) -> None:
+    await store.import_archive(oci_archive(tmp_path / "a.tar", [BASE], "one"))
+    await store.import_archive(oci_archive(tmp_path / "b.tar", [TOP], "two"))
+    record = record_of(tmp_path, found(store, "one"))
+    text = record.read_text()
+    record.write_text(text.replace('"spec": {', '"spec": {"x": ' + "[" * 990 + "]" * 990 + ", ", 1))
+    assert [image.name for image in store.list() if not image.is_host] == [found(store, "two").name]
+    assert store.resolve("one") is None
+    assert await store.remove("two") is not None
+
+
+@pytest.mark.parametrize(("depth", "taken"), [(98, True), (100, False), (978, False)])
+async def test_a_deeply_nested_configuration_is_refused_before_it_is_in_the_store(
+    store: ImageStore, tmp_path: Path, depth: int, taken: bool
+) -> None:
+    nested = '["' + "[" * depth + '"]'
+    nested = "[" * depth + nested + "]" * depth
+    spec = image_spec([BASE]).replace(b'"config"', f'"x": {nested}, "config"'.encode(), 1)
+    manifest = json.dumps([{"Config": "c.json", "RepoTags": ["app:1"], "Layers": ["l.tar"]}]).encode()
+    path = pack(tmp_path / "a.tar", {"manifest.json": manifest, "c.json": spec, "l.tar": BASE})
+    if taken:
+        assert await store.import_archive(path)
+        return
+    with pytest.raises(ArchiveError, match=r"entry 'c\.json': it has more than 100 objects and lists in one another"):
+        await store.import_archive(path)
+    assert leftovers(tmp_path) == []
 
 
 async def test_what_a_killed_import_left_is_collected(store: ImageStore, tmp_path: Path) -> None:

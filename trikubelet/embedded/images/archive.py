@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 _MOST_VALUES = 2**16
 """In one document: an image has a thousand layers at most, and each is described by a handful."""
+_DEEPEST = 100
+"""Objects and lists in one another. Python gives up at a thousand, less what is on its stack at that moment."""
+_STRINGS_AND_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 _KEPT_OF_A_FILE = 500
 """Bytes, and its name."""
 _KEPT_OF_A_PIECE = 120
@@ -178,6 +182,8 @@ def parse_json(data: bytes, entry: str) -> Any:
     """The content of a document, which has few values: empty ones take eighty times their size. Raises ArchiveError."""
     if (values := _count_values(data)) > _MOST_VALUES:
         raise ArchiveError(f"it has {values} values, more than {_MOST_VALUES}", entry=entry)
+    if _is_deeper_than(_DEEPEST, data):
+        raise ArchiveError(f"it has more than {_DEEPEST} objects and lists in one another", entry=entry)
     try:
         return go_json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -187,6 +193,19 @@ def parse_json(data: bytes, entry: str) -> Any:
 def _count_values(data: bytes) -> int:
     """At least as many as the document has."""
     return sum(map(data.count, (b",", b"{", b"[")))
+
+
+def _is_deeper_than(most: int, data: bytes) -> bool:
+    depth = 0
+    for found in _STRINGS_AND_BRACKETS.finditer(data):
+        first = data[found.start()]
+        if first in b"[{":
+            depth += 1
+        elif first in b"]}":
+            depth -= 1
+        if depth > most:
+            return True
+    return False
 
 
 def expect_objects(value: object, entry: str) -> list[dict[str, Any]]:

@@ -105,12 +105,14 @@ class StoredImage:
 
 
 def config_from_spec(spec: Mapping[str, Any]) -> ImageConfig:
-    """Read the runtime's part of an OCI (or Docker) image configuration. Raises ArchiveError for wrong types."""
+    """Read the runtime's part of an OCI (or Docker) image configuration. Raises ArchiveError for wrong types.
+
+    Images in the store are read by this, so it must take whatever an earlier release took: what only new images have to
+    keep to belongs into `check_config_size`.
+    """
     config = spec.get("config") or {}
     if not isinstance(config, Mapping):
         raise ArchiveError(f"image configuration: expected an object in 'config', got {type(config).__name__}")
-    if (size := sum(map(len, _texts_in(config)))) > _MOST_CONFIG_CHARACTERS:
-        raise ArchiveError(f"image configuration: 'config' has {size} characters, more than {_MOST_CONFIG_CHARACTERS}")
     return ImageConfig(
         entrypoint=_strings(config, "Entrypoint"),
         cmd=_strings(config, "Cmd"),
@@ -121,6 +123,12 @@ def config_from_spec(spec: Mapping[str, Any]) -> ImageConfig:
         labels=_string_map(config, "Labels"),
         volumes=tuple(sorted(_object(config, "Volumes"))),
     )
+
+
+def check_config_size(spec: Mapping[str, Any]) -> None:
+    """Raise ArchiveError for an image that comes in and wants more than can stay in memory."""
+    if (size := sum(map(len, _texts_in(spec.get("config"))))) > _MOST_CONFIG_CHARACTERS:
+        raise ArchiveError(f"image configuration: 'config' has {size} characters, more than {_MOST_CONFIG_CHARACTERS}")
 
 
 def _texts_in(value: object) -> Iterator[str]:

@@ -2,8 +2,9 @@
 
 A record is written beside its place and renamed into it, so a reader sees the old one or the new one. Any process may
 write (`trikubelet images import` does, while an agent runs), so readers look again when a file has changed. A record
-that cannot be read, or whose layers are gone, is moved aside with a warning, never deleted: the rest of the store
-keeps working, and somebody can still look at it.
+that cannot be read, or whose layers are gone, is moved aside with a warning: the rest of the store keeps working, and
+somebody can still look at it. Containers may run on its layers, so those stay until the image is imported again and
+removed, or somebody deletes the file.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from trikubelet.telemetry.logs import get_logger
 log = get_logger("images")
 
 _VERSION = 1
+_ASIDE = ".corrupt"
 
 
 @frozen
@@ -71,9 +73,19 @@ class ImageRecords:
         self._cache = fresh
         return {cached.image.id: cached.image for cached in fresh.values()}
 
+    def layers_set_aside(self) -> set[str]:
+        """Names of the layers in records that were moved aside. Raises OSError, and ValueError if one does not tell."""
+        names: set[str] = set()
+        for path in self.images_dir.glob(f"*{_ASIDE}"):
+            try:
+                names.update(map(_file_name, _read_json(path)["layers"]))
+            except (ValueError, LookupError, TypeError) as error:
+                raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
+        return names
+
     def documents(self, image_id: str) -> ImageDocuments:
         """Read what an image with a record was described by. Raises OSError, ValueError."""
-        document = json.loads(self._path(image_id).read_bytes())
+        document = _read_json(self._path(image_id))
         return ImageDocuments(document["spec"], tuple(document.get("documents", ())))
 
     def write(self, image: StoredImage, documents: ImageDocuments | None = None) -> None:
@@ -99,7 +111,10 @@ class ImageRecords:
         write_json(self._path(image.id), document)
 
     def delete(self, image_id: str) -> None:
-        self._path(image_id).unlink(missing_ok=True)
+        """Delete the image's record, with one that was moved aside."""
+        path = self._path(image_id)
+        path.unlink(missing_ok=True)
+        path.with_suffix(_ASIDE).unlink(missing_ok=True)
 
     def layer_path(self, name: str) -> Path:
         """Where a layer's files lie."""
@@ -109,7 +124,7 @@ class ImageRecords:
         return self.images_dir / f"{image_id.partition(':')[2]}.json"
 
     def _read(self, path: Path) -> StoredImage:
-        document = json.loads(path.read_bytes())
+        document = _read_json(path)
         if document["version"] != _VERSION:
             raise ValueError(f"expected version {_VERSION}, got {document['version']!r}")
         if path != self._path(document["id"]):
@@ -132,7 +147,7 @@ class ImageRecords:
 
     @staticmethod
     def _move_aside(path: Path, error: Exception) -> None:
-        aside = path.with_suffix(".corrupt")
+        aside = path.with_suffix(_ASIDE)
         try:
             path.replace(aside)
         except FileNotFoundError:
@@ -143,6 +158,14 @@ class ImageRecords:
             moved_to=str(aside),
             error=f"{type(error).__name__}: {error}",
         )
+
+
+def _read_json(path: Path) -> Any:
+    """Raises OSError, and ValueError for what is no JSON or too deeply nested."""
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError as error:
+        raise ValueError(f"too deeply nested: {error}") from error
 
 
 def read_layer(directory: Path) -> LayerRecord:

@@ -25,6 +25,7 @@ from trikubelet.embedded.images.model import (
     LayerFormat,
     StoredImage,
     UnpackLimits,
+    check_config_size,
     config_from_spec,
 )
 from trikubelet.embedded.images.records import ImageRecords, LayerRecord, packed_layer, read_layer, write_layer
@@ -169,6 +170,7 @@ class Staging:
             source.rename(target)
 
     def _stage_image(self, files: PackedLayers, image: ArchivedImage, names: tuple[Reference, ...]) -> StagedImage:
+        check_config_size(image.spec)
         config = config_from_spec(image.spec)
         layers = self._overlay_layers(files, image) if self._overlay else (self._flat_root(files, image),)
         stored = StoredImage(

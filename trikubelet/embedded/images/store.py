@@ -6,10 +6,10 @@
     root/staging/<token>/        imports at work, and what is about to be deleted
 
 An import unpacks in `staging`, then moves its layers into place and writes the record last, so an image is there whole
-or not at all. Layers are not counted: a layer that no record names is deleted (`collect_garbage`). Two locks keep
-processes apart: imports hold `imports.lock` together, and only its exclusive holder may delete layers; `records.lock`
-is held for the moment in which records change, since a tag moves from one image to another. A process that dies leaves
-both free, and its staging directory is deleted by the next collection.
+or not at all. Layers are not counted: one that no record names, moved aside or not, is deleted (`collect_garbage`). Two
+locks keep processes apart: imports hold `imports.lock` together, and only its exclusive holder may delete layers;
+`records.lock` is held for the moment in which records change, since a tag moves from one image to another. A process
+that dies leaves both free, and its staging directory is deleted by the next collection.
 """
 
 from __future__ import annotations
@@ -350,11 +350,23 @@ class ImageStore:
         with lock_if_free(self._root / "imports.lock") as alone:
             if not alone:
                 return ()
-            used = {layer.parent.name for image in self._records.load().values() for layer in image.layers}
-            for directory in self._records.layers_dir.iterdir():
-                if directory.name not in used:
-                    directory.rename(self._staging_dir / f"removed-{os.urandom(8).hex()}")
+            for directory in self._unused_layers():
+                directory.rename(self._staging_dir / f"removed-{os.urandom(8).hex()}")
             return list(self._staging_dir.iterdir())
+
+    def _unused_layers(self) -> Sequence[Path]:
+        """Layers that no record names, moved aside or not. None of them, if one that was moved aside cannot tell."""
+        used = {layer.parent.name for image in self._records.load().values() for layer in image.layers}
+        try:
+            used |= self._records.layers_set_aside()
+        except ValueError as error:
+            log.warning(
+                "unused image layers are kept, as containers may run on those of an image whose record cannot be read; "
+                "import that image again and remove it, or delete the file",
+                error=str(error),
+            )
+            return ()
+        return [directory for directory in self._records.layers_dir.iterdir() if directory.name not in used]
 
 
 def _newest_first(images: Mapping[str, StoredImage]) -> Sequence[StoredImage]:
