@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
+from grpclib import GRPCError, Status
 
 from tests.cgroup_folders import cgroups_with
 from tests.embedded.runtime_node import is_alive, processes_with, wait_until
@@ -166,3 +168,30 @@ async def test_a_container_that_freezes_itself_ends_like_any_other(
     pid = node.pid(container)
     await node.stop(container, 1)
     assert not is_alive(pid)
+
+
+@pytest.mark.skipif("freezer" not in hierarchies(), reason="needs cgroup v1")
+async def test_a_command_in_a_container_that_froze_itself_ends_when_it_is_killed(root_node: Node) -> None:
+    node = root_node
+    container = await node.launch(await node.sandbox(), ["sleep", "1000"])
+    (group,) = [path for path in cgroups_with(container) if (path / "freezer.state").exists()]
+
+    async def freeze() -> None:
+        await wait_until(lambda: processes_with("frozen-31f6") != [], "the command runs")
+        (group / "freezer.state").write_text("FROZEN")
+
+    async def run() -> None:
+        with pytest.raises(GRPCError) as failed:
+            await node.exec(container, ["sh", "-c", "sleep 1000; : frozen-31f6"], timeout=2)
+        assert failed.value.status is Status.DEADLINE_EXCEEDED
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        nursery.start_soon(freeze)
+    await wait_until(lambda: processes_with("frozen-31f6") == [], "the command ended")
+    assert is_alive(node.pid(container))
+    # A command that is to start is frozen on its way to its program.
+    (group / "freezer.state").write_text("FROZEN")
+    with pytest.raises(GRPCError):
+        await node.exec(container, ["true"], timeout=2)
+    assert (await node.exec(container, ["echo", "thawed"])).stdout == b"thawed\n"

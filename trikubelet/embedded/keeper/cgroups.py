@@ -69,7 +69,7 @@ class ContainerCgroup:
     `shared` are groups of somebody else that processes join too: nothing in them is killed or deleted through this one.
     """
 
-    __slots__ = ("controllers", "shared", "unified", "views")
+    __slots__ = ("controllers", "outer_freezer", "shared", "unified", "views")
 
     def __init__(
         self,
@@ -83,6 +83,8 @@ class ContainerCgroup:
         self.shared = shared
         self.views: dict[str, str] = views or {}
         """What a new container may see of them, by name below its /sys/fs/cgroup; "" is v2, as a whole."""
+        self.outer_freezer: str | None = None
+        """The group around this one that the container may have frozen, with all that is in here."""
 
     def to_json(self) -> dict[str, Any]:
         return {"unified": self.unified, "controllers": self.controllers}
@@ -115,6 +117,7 @@ class ContainerCgroup:
             {"freezer": f"{freezer}/{name}"} if freezer else {},
             tuple(set(shared.values())),
         )
+        group.outer_freezer = freezer
         for folder in (group.unified, *group.controllers.values()):
             if folder:
                 os.mkdir(folder)
@@ -148,8 +151,8 @@ class ContainerCgroup:
                 self._freeze(freezer)
             for pid in self.processes():
                 _kill(pid)
-        if freezer:
-            _thaw(freezer)
+        if thawed := self.outer_freezer or freezer:
+            _thaw(thawed)
 
     def _kill_by_file(self) -> bool:
         if self.unified is None:

@@ -124,6 +124,8 @@ class Execution:
 
     def _ready(self) -> None:
         self._started = self._error is None
+        if not self._started:  # it may have been given up on its way, and be frozen there
+            self._kill_group()
         self._on_started(self._error)
         if self._started and self._status is not None:
             self._on_ended(exit_code(self._status))
