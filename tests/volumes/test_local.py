@@ -601,11 +601,61 @@ async def test_a_folder_that_never_answers_is_uncertain(tmp_path: Path, monkeypa
         await kind.stage(claimed(kind, local(tmp_path)))
 
 
-async def test_a_mount_below_the_pods_is_not_taken_along(tmp_path: Path) -> None:
+async def test_a_mount_where_the_pods_bind_should_be_around_is_not_taken_along(tmp_path: Path) -> None:
     mounter = FakeMounter()
     kind = make_kind(tmp_path, mounter)
-    path = kind.path(UID, "pv-1")
-    mounter.mounts += [Mount(point=path, kind="ext4", id=1), Mount(point=path / "inside", kind="tmpfs", id=2, parent=1)]
+    mounter.mounts.append(Mount(point=kind.path(UID, "pv-1") / "inside", kind="tmpfs"))
     with pytest.raises(VolumeError, match="still mounted, unmount it first"):
         await kind.tear_down(UID, "pv-1")
     assert mounter.calls == []
+
+
+@pytest.mark.root
+async def test_what_came_back_into_a_folder_goes_with_the_pod_and_stays_for_others(tmp_path: Path) -> None:
+    """As a termination message's file in a Bidirectional volume: on the node, another pod or somebody may use it."""
+    mounter = Mounter()
+    kind, files, message = make_kind(tmp_path / "root", mounter), tmp_path / "files", tmp_path / "message"
+    files.mkdir()
+    (files / "log").touch()
+    message.write_text("last words")
+    mounter.bind(files, files)
+    await trio.run_process(["mount", "--make-shared", str(files)])
+    one, other = [claimed(kind, local(files), uid=uid) for uid in ("uid-1", "uid-2")]
+    try:
+        for asked in (one, other):
+            await staged(kind, asked)
+        mounter.bind(message, one.path / "log")
+        assert [(path / "log").read_text() for path in (one.path, other.path, files)] == ["last words"] * 3
+        await kind.tear_down("uid-1", "pv-1")
+        assert not one.path.exists()
+        assert [(path / "log").read_text() for path in (other.path, files)] == ["last words"] * 2
+        await kind.tear_down("uid-2", "pv-1")
+        assert not other.path.exists()
+    finally:
+        for mount in reversed(mounts_below(tmp_path)):
+            mounter.unmount(mount.point)
+    assert (message.read_text(), (files / "log").read_text()) == ("last words", "")
+
+
+@pytest.mark.root
+async def test_what_came_back_into_a_device_goes_with_the_volume(tmp_path: Path, device: Path) -> None:
+    mounter, message = Mounter(), tmp_path / "message"
+    kind = make_kind(tmp_path / "root", mounter)
+    message.write_text("last words")
+    asked = claimed(kind, local(device))
+    at = await kind.stage(asked)
+    assert at is not None
+    await trio.run_process(["mount", "--make-shared", str(at)])
+    try:
+        await staged(kind, asked)
+        (asked.path / "log").touch()
+        mounter.bind(message, asked.path / "log")
+        assert (at / "log").read_text() == "last words"
+        await kind.tear_down(UID, "pv-1")
+        await kind.unstage("", asked.spec)
+        assert mounts_below(tmp_path) == []
+    finally:
+        for mount in reversed(mounts_below(tmp_path)):
+            mounter.unmount(mount.point)
+    assert not asked.path.exists()
+    assert message.read_text() == "last words"

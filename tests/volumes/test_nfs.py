@@ -216,14 +216,18 @@ async def test_what_is_in_the_folder_without_a_mount_is_nobodys_to_remove(tmp_pa
     assert (path / "precious").exists()
 
 
-async def test_a_mount_inside_of_a_share_is_not_taken_along(tmp_path: Path) -> None:
+async def test_a_mount_inside_of_a_share_goes_along(tmp_path: Path) -> None:
     mounter = FakeMounter()
     kind = make_kind(tmp_path, mounter)
     path = kind.path(UID, "data")
-    mounter.mounts += [Mount(point=path, kind="nfs4", id=1), Mount(point=path / "inside", kind="ext4", id=2, parent=1)]
+    path.mkdir(parents=True)
+    inside = Mount(point=path / "inside", kind="ext4", id=2, parent=1)
+    mounter.mounts += [Mount(point=path, kind="nfs4", id=1), inside]
+    await kind.tear_down(UID, "data")
+    assert (mounter.calls, mounter.mounts) == ([f"unmount {path}"], [])
+    mounter.mounts.append(inside)
     with pytest.raises(VolumeError, match="still mounted, unmount it first"):
         await kind.tear_down(UID, "data")
-    assert mounter.calls == []
 
 
 @attrs.define

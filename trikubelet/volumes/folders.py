@@ -53,10 +53,13 @@ def unmount_inside(mounter: Mounter, folder: Path) -> None:
 
 
 def unmount_all(mounter: Mounter, at: Path) -> None:
-    """Unmount what is mounted there, several times perhaps. Raises StillMountedError for a mount inside, OSError."""
-    mounts = mounter.table().below(at)
-    for mount in mounts:
-        if mount.point != at:
-            raise StillMountedError(str(mount.point))
-    for _ in mounts:
+    """Unmount what is mounted there, several times perhaps. Raises StillMountedError for a mount inside only, OSError.
+
+    What is mounted inside of it goes along, but only here. In a volume that is mounted with Bidirectional propagation
+    that may be the runtime's own, or another pod's that has the volume too.
+    """
+    points = [mount.point for mount in mounter.table().below(at)]
+    if points and at not in points:
+        raise StillMountedError(str(points[0]))
+    for _ in range(points.count(at)):
         mounter.unmount(at)

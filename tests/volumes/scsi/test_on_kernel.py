@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
 from tests.volumes.scsi.san import IQN, PORTAL, San, disk, staged
 from tests.volumes.set_ups import claimed, mounts_below
@@ -72,6 +73,33 @@ async def test_two_pods_share_a_disk_that_keeps_its_data(tmp_path: Path, real_sa
         assert mounts_below(root) == []
         assert real_san.sessions() == []
         assert list((root / "plugins/kubernetes.io/iscsi").iterdir()) == []
+
+
+async def test_what_came_back_into_a_disk_goes_with_the_volume(tmp_path: Path, real_san: San) -> None:
+    """As a termination message's file in a Bidirectional volume: other pods that have the disk see it too."""
+    mounter, message = Mounter(), tmp_path / "message"
+    kind = real_san.iscsi(tmp_path / "root", mounter)
+    message.write_text("last words")
+    one, other = [claimed(kind, disk(), uid=uid) for uid in ("uid-1", "uid-2")]
+    at = await kind.stage(one)
+    assert at is not None
+    await trio.run_process(["mount", "--make-shared", str(at)])
+    try:
+        for asked in (one, other):
+            await staged(kind, asked)
+        (one.path / "log").touch()
+        mounter.bind(message, one.path / "log")
+        await kind.tear_down("uid-1", "pv-1")
+        assert not one.path.exists()
+        assert (other.path / "log").read_text() == "last words"
+        await kind.tear_down("uid-2", "pv-1")
+        await kind.unstage("", one.spec)
+        assert mounts_below(tmp_path) == []
+    finally:
+        for mount in reversed(mounts_below(tmp_path)):
+            mounter.unmount(mount.point)
+    assert real_san.sessions() == []
+    assert message.read_text() == "last words"
 
 
 async def test_a_reader_cannot_write(tmp_path: Path, real_san: San) -> None:
