@@ -61,6 +61,11 @@ def compiled(rules: list[dict[str, Any]], default: str) -> bytes:
         ("MASKED_EQ", HIGH | 1, HIGH | 1, set()),
         ("MASKED_EQ", HIGH, 0, {0, 39, 40, 41, 0x80000000, 0xFFFFFFFF}),
         ("MASKED_EQ", 0xFFFFFFFF_FFFFFFFF, 0xFFFFFFFF_FFFFFFFF, {0xFFFFFFFF}),
+        ("MASKED_EQ", 0x7FFFFFFF_FFFFFFFF, 0x7FFFFFFF_FFFFFF00, set()),
+        ("MASKED_EQ", 0x7FFFFFFF_FFFFFF00, 0x7FFFFFFF_FFFFFF00, {0xFFFFFFFF}),
+        ("MASKED_EQ", 0x7FFFFFFF_FFFFFFFF, 0x7FFFFFFF_FFFFFFFF, {0xFFFFFFFF}),
+        ("MASKED_EQ", 0xF_80000000, 0xF_80000000, {0x80000000, 0xFFFFFFFF}),
+        ("MASKED_EQ", 0x7FFFFFFF_FFFFFFFF, 0x3FFFFFFF_FFFFFFFF, set()),
     ],
 )
 def test_each_comparison_is_one_of_what_the_kernel_sees(

@@ -68,6 +68,7 @@ _MOST_ARGUMENTS: Final = 6
 _LARGEST_ERRNO: Final = 4095
 _LARGEST_VALUE: Final = 2**64 - 1
 _LARGEST_INT: Final = 2**32 - 1
+_SIGN: Final = 2**31
 _SMALLEST_NEGATIVE: Final = 2**64 - 2**31
 
 
@@ -94,10 +95,13 @@ class Condition:
     def of_int(self) -> Condition | bool:
         """The same of an argument that the kernel takes as an `int`, or whether it holds for each of those.
 
-        A negative value may be written with 32 or 64 bits. No `int` has any other value that is larger than 32 bits.
+        A negative value may be written with 32 or 64 bits, of which a mask leaves fewer. No `int` has any other value
+        that is larger than 32 bits.
         """
         if self.operator == "MASKED_EQ":
-            mask, rest = self.value & _LARGEST_INT, _as_int(self.value & self.value_two)
+            mask, rest = self.value & _LARGEST_INT, self.value & self.value_two
+            if rest & _SIGN and rest >> 32 == self.value >> 32:
+                rest &= _LARGEST_INT
             if rest > _LARGEST_INT or not mask:
                 return rest <= _LARGEST_INT
             return attrs.evolve(self, value=mask, value_two=rest, is_int=True)
