@@ -564,6 +564,17 @@ async def test_a_deeply_nested_configuration_is_refused_before_it_is_in_the_stor
     assert leftovers(tmp_path) == []
 
 
+async def test_each_image_of_an_archive_has_the_whole_memory_of_an_import(
+    tmp_path: Path, layer_format: LayerFormat
+) -> None:
+    store = open_store(tmp_path, layer_format, limits=UnpackLimits(max_kept_bytes=70_000))
+    layout = OciLayout()
+    for number in range(8):
+        links = [Entry(f"{number}-{index}", link="file", hard=True) for index in range(200)]
+        layout.add(layout.manifest([layer("file", *links)]), f"example.com/app:{number}")
+    assert len(await store.import_archive(layout.write(tmp_path / "a.tar"))) == 8
+
+
 async def test_what_a_killed_import_left_is_collected(store: ImageStore, tmp_path: Path) -> None:
     await store.import_archive(oci_archive(tmp_path / "a.tar", [BASE], "one"))
     kept = set(leftovers(tmp_path))

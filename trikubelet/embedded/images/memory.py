@@ -9,15 +9,20 @@ from __future__ import annotations
 import hashlib
 import os
 from array import array
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from trikubelet.embedded.images.errors import ArchiveError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _FREE = 0
 _SMALLEST_TABLE = 64
 
 
 class MemoryBudget:
-    """The bytes that one import keeps."""
+    """The bytes that one import keeps at a time."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -34,6 +39,15 @@ class MemoryBudget:
 
     def give_back(self, size: int) -> None:
         self.used -= size
+
+    @contextmanager
+    def for_a_while(self) -> Iterator[None]:
+        """Give back at the end what is taken inside, which nobody keeps any longer than that."""
+        before = self.used
+        try:
+            yield
+        finally:
+            self.used = before
 
 
 class NameSet:

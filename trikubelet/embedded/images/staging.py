@@ -197,9 +197,10 @@ class Staging:
             if self._find(name) is None:
                 lower = LowerLayers([os.fspath(self._place(below) / "fs") for below in names])
                 before = budget.content_bytes
-                unpacker = self._unpacker(name, budget, lower)
-                packed = self._apply(files, layer, unpacker, name, 0)
-                self._complete(name, unpacker, budget.content_bytes - before, (packed,))
+                with self._memory.for_a_while():
+                    unpacker = self._unpacker(name, budget, lower)
+                    packed = self._apply(files, layer, unpacker, name, 0)
+                    self._complete(name, unpacker, budget.content_bytes - before, (packed,))
             names.append(name)
         if not names:  # an image without layers is an empty directory
             names.append(self._empty_layer())
@@ -209,11 +210,12 @@ class Staging:
         name = _flat_name(_chain_ids(image))
         if self._find(name) is None:
             budget = UnpackBudget(self._limits, self._memory)
-            unpacker = self._unpacker(name, budget, LowerLayers(()))
             packed: list[str] = []
-            for layer in image.layers:  # no comprehension: see `_errors_keep_no_variables`
-                packed.append(self._apply(files, layer, unpacker, name, len(packed)))
-            self._complete(name, unpacker, budget.content_bytes, tuple(packed))
+            with self._memory.for_a_while():
+                unpacker = self._unpacker(name, budget, LowerLayers(()))
+                for layer in image.layers:  # no comprehension: see `_errors_keep_no_variables`
+                    packed.append(self._apply(files, layer, unpacker, name, len(packed)))
+                self._complete(name, unpacker, budget.content_bytes, tuple(packed))
         return name
 
     def _empty_layer(self) -> str:
