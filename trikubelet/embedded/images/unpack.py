@@ -284,7 +284,7 @@ class LayerUnpacker:
     def _enter(self, parts: list[str], entry: str) -> str:
         """The path of the directory that `parts` lead to, made where it is missing.
 
-        Links on the way are followed as the container would see them; one that climbs out is refused.
+        Links on the way are followed as the container would see them: above the root there is the root.
         """
         straight = "/".join(parts)
         if straight in self._directories:
@@ -297,9 +297,8 @@ class LayerUnpacker:
             if part in ("", "."):
                 continue
             if part == "..":
-                if not here:
-                    raise ArchiveError("a link on its way leads out of the image with '..'", entry=entry)
-                here.pop()
+                if here:
+                    here.pop()
                 continue
             here.append(part)
             link = self._step_into("/".join(here), entry)
