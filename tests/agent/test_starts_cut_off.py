@@ -117,3 +117,38 @@ def test_a_start_that_failed_by_itself_counts_and_waits() -> None:
         restarts, reasons = run_deterministically(live, seed=1)
     assert restarts > 0
     assert "BackOff" in reasons
+
+
+async def start_in_a_sandbox_that_stops(policy: str) -> tuple[str, list[ContainerStatus]]:
+    """Start a pod by two agents. The first one dies in the start, and before the second one comes the sandbox stops, as
+    after a boot of the machine."""
+    sim, source, pod = new_runtime(), ScriptedSource("file"), static_pod("web", restartPolicy=policy)
+    sim.delays["StartContainer"] = 1.0
+    async with sim_node(sim=sim, source=source) as node:
+        source.put(pod)
+        await node.until(lambda: bool(sim.calls.of("StartContainer")))
+    await trio.sleep(GIVEN_UP_WITHIN)
+    for sandbox in [*sim.machine.sandboxes.values()]:
+        await sim.machine.stop_sandbox(sandbox)
+    source = ScriptedSource("file")
+    async with sim_node(sim=sim, source=source) as node:
+        source.put(pod)
+        await trio.sleep(120)
+        return node.status(pod).phase, statuses(node, pod)
+
+
+def test_a_pod_that_runs_once_fails_where_its_start_was_cut_off_and_its_sandbox_is_gone() -> None:
+    with capture_logs():
+        phase, [main] = run_deterministically(partial(start_in_a_sandbox_that_stops, "Never"), seed=1)
+    ended = main.state.terminated
+    assert ended is not None
+    assert (phase, ended.exit_code, ended.reason) == ("Failed", FAILED_TO_START, "StartError")
+    assert "context canceled" in ended.message
+    assert ended.finished_at is not None
+
+
+def test_a_pod_that_restarts_goes_on_in_a_new_sandbox_where_its_start_was_cut_off() -> None:
+    with capture_logs():
+        phase, [main] = run_deterministically(partial(start_in_a_sandbox_that_stops, "OnFailure"), seed=1)
+    assert phase == "Running"
+    assert main.state.running is not None

@@ -124,8 +124,8 @@ class ContainerStatus:
     reason: str = ""
     message: str = ""
     start_cut_off: bool = False
-    """True for a container in state CREATED that the runtime calls exited: its start ended with the client that asked
-    for it, before any process of it ran."""
+    """True for a container that the runtime calls exited though no process of it ever ran: its start ended with the
+    client that asked for it. Among the containers of a pod it is CREATED."""
     user: ContainerUser | None = None
     """None when the runtime does not tell."""
     resources: RuntimeResources | None = None

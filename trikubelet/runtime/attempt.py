@@ -2,7 +2,7 @@
 
 An agent that is killed between CreateContainer and StartContainer leaves a container that was made and never started,
 and so does one that is killed in the middle of StartContainer: containerd then gives the start up, and the container is
-CREATED here (`convert.start_was_cut_off`) though containerd calls it exited. The kubelet makes the next one with the
+CREATED here (`convert.cut_off_container`) though containerd calls it exited. The kubelet makes the next one with the
 next number, so its death costs the pod a restart. Here the successor takes the number, and the other one is removed
 first: two containers of one number cannot be, and what is made now has the image, variables, volumes, resources and
 sandbox that the pod has now.

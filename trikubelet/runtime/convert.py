@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import betterproto
 
 from trikubelet.cgroups.settings import milli_of_quota, milli_of_shares
@@ -105,7 +106,7 @@ def container_status(
 ) -> ContainerStatus:
     """A container's status; what it wrote at its end is added to the runtime's message."""
     record = read_container_record(status.annotations)
-    state = ContainerState.CREATED if start_cut_off else container_state(status.state)
+    state = container_state(status.state)
     exited = state is ContainerState.EXITED
     messages = (status.message, termination_message) if exited else ()
     return ContainerStatus(
@@ -131,6 +132,22 @@ def container_status(
         pod_sandbox_id=pod_sandbox_id,
         labels=status.labels,
         annotations=status.annotations,
+    )
+
+
+def cut_off_container(status: ContainerStatus, *, sandbox_ready: bool) -> ContainerStatus:
+    """Return a container whose start was cut off: one that was only made while its sandbox is ready. In a sandbox that
+    is not, nothing is started any more, and it has ended as the runtime says."""
+    if not sandbox_ready:
+        return attrs.evolve(status, start_cut_off=False)
+    return attrs.evolve(
+        status,
+        state=ContainerState.CREATED,
+        started_at=None,
+        finished_at=None,
+        exit_code=0,
+        reason="",
+        message="",
     )
 
 

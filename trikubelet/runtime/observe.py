@@ -28,6 +28,7 @@ from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.containers.mounts import termination_path
 from trikubelet.runtime.convert import (
     container_status,
+    cut_off_container,
     listed_container,
     listed_sandbox,
     sandbox_status,
@@ -98,12 +99,16 @@ class Observer:
                 name, namespace = replies[0].status.metadata.name, replies[0].status.metadata.namespace
         statuses = [sandbox_status(reply.status) for reply in replies]
         newest = next(iter(statuses), None)
+        ready = {status.id for status in statuses if status.ready}
         return PodRuntimeStatus(
             uid=uid,
             name=name,
             namespace=namespace,
             ips=newest.ips if newest is not None and newest.ready else (),
-            container_statuses=tuple(containers),
+            container_statuses=tuple(
+                cut_off_container(one, sandbox_ready=one.pod_sandbox_id in ready) if one.start_cut_off else one
+                for one in containers
+            ),
             sandbox_statuses=tuple(statuses),
             observed_at=began,
         )
