@@ -152,3 +152,26 @@ def test_a_pod_that_restarts_goes_on_in_a_new_sandbox_where_its_start_was_cut_of
         phase, [main] = run_deterministically(partial(start_in_a_sandbox_that_stops, "OnFailure"), seed=1)
     assert phase == "Running"
     assert main.state.running is not None
+
+
+def test_a_start_that_took_too_long_counts_and_waits_for_the_next_agent_too() -> None:
+    async def live() -> tuple[list[str], list[int]]:
+        sim, source, pod = new_runtime(), ScriptedSource("file"), static_pod("web")
+        sim.delays["StartContainer"] = 1000.0
+        async with sim_node(sim=sim, source=source) as node:
+            source.put(pod)
+            await node.until(
+                lambda: "CONTAINER_EXITED" in {one.state.name for one in sim.machine.containers.values()}, within=200
+            )
+        sim.delays["StartContainer"] = CALL
+        source = ScriptedSource("file")
+        async with sim_node(sim=sim, source=source) as node:
+            source.put(pod)
+            await node.until_running(pod)
+            events = [event.message for event in node.agent.recorder.events_of(pod.metadata.uid)]
+            return events, [one.restart_count for one in statuses(node, pod)]
+
+    with capture_logs():
+        events, restarts = run_deterministically(live, seed=1)
+    assert "Container created" in events
+    assert restarts == [1]

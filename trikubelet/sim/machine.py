@@ -46,6 +46,7 @@ LOST_WITH_THE_NODE = 255
 GIVING_UP = 2.2
 """Seconds that containerd 1.6 takes to give up a start whose client has left: so long it cannot be removed."""
 CUT_OFF = "failed to create containerd task: failed to create shim task: context canceled: unknown"
+TOO_SLOW = "failed to create containerd task: failed to create shim task: context deadline exceeded: unknown"
 
 CREATED = v1.ContainerState.CONTAINER_CREATED
 RUNNING = v1.ContainerState.CONTAINER_RUNNING
@@ -343,12 +344,13 @@ class Machine:
         if life.duration is not None:
             self.plan_end(container, PlannedEnd(now + life.duration, life.exit_code, life.reason, life.message))
 
-    def cut_off_start(self, container_id: str) -> None:
-        """The client left in the middle of a start: as containerd does, give it up, which takes a while."""
+    def give_up_start(self, container_id: str, problem: str) -> None:
+        """The client left in the middle of a start, or its deadline passed: as containerd does, give it up, which takes
+        a while."""
         container = self.containers.get(container_id)
         if container is None or container.state is not CREATED or container.end is not None:
             return
-        container.end = PlannedEnd(trio.current_time() + GIVING_UP, FAILED_TO_START, "StartError", CUT_OFF)
+        container.end = PlannedEnd(trio.current_time() + GIVING_UP, FAILED_TO_START, "StartError", problem)
         heapq.heappush(self._ends, (container.end.time, next(self._order), container, container.end))
         self._wake(container)
 

@@ -13,7 +13,7 @@ from trikubelet.container.labels import POD_UID
 from trikubelet.rpc.cri import v1
 from trikubelet.sim import listing
 from trikubelet.sim.abilities import container_user
-from trikubelet.sim.machine import EXITED, RUNNING, STOPPED_BY_KILL, Machine
+from trikubelet.sim.machine import CUT_OFF, EXITED, RUNNING, STOPPED_BY_KILL, TOO_SLOW, Machine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -194,10 +194,11 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
             self._touch_log(listing.log_path(container))
             return v1.StartContainerResponse()
 
+        deadline = trio.current_effective_deadline()
         try:
             return await self._desk.serve("StartContainer", (container_id,), effect)
         except trio.Cancelled:
-            self._machine.cut_off_start(container_id)
+            self._machine.give_up_start(container_id, TOO_SLOW if trio.current_time() >= deadline else CUT_OFF)
             raise
 
     async def stop_container(self, stop_container_request: v1.StopContainerRequest) -> v1.StopContainerResponse:
