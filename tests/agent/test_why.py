@@ -306,6 +306,24 @@ async def test_an_image_is_pulled_again_when_it_is_told(mock_clock: MockClock) -
         await _told_as_it_comes(node, pod, "Pulling")
 
 
+async def test_the_back_off_of_an_image_that_came_another_way_is_told_of_nothing_else(mock_clock: MockClock) -> None:
+    pod = static_pod("web")
+    async with sim_node() as node:
+        node.sim.faults.fail_next("PullImage", times=5)
+        node.source.put(pod)
+        await node.until(lambda: node.sim.calls.count("PullImage") >= 5, within=900)
+        await trio.sleep(2)
+        assert int(re.findall(r"ErrImagePull of `main`, tried again in (\d+) s", why(node, pod))[0]) > 100
+        node.sim.faults.fail_next("CreateContainer", times=1000)
+        node.sim.images.add("test:1")
+        for _ in range(5):
+            await trio.sleep(30)
+            told = re.findall(r"CreateContainerError of `main`, tried again in (\d+) s", why(node, pod))
+            tries, began = node.sim.calls.count("CreateContainer"), trio.current_time()
+            await node.until(lambda: node.sim.calls.count("CreateContainer") > tries)  # noqa: B023
+            assert trio.current_time() - began == pytest.approx(int(told[0]), abs=2)
+
+
 async def _told_as_it_comes(node: SimNode, pod: Pod, what: str, early: float = 0.0) -> None:
     """Each time that is told of `main` is that of the next entry, but for what is added so that many pods that failed
     together do not come back together: half of the last minute at most."""

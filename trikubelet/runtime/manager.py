@@ -25,7 +25,7 @@ from trikubelet.runtime.gc import ContainerCollector
 from trikubelet.runtime.gc_choice import ContainerGCPolicy, dead_containers_beyond
 from trikubelet.runtime.hooks import HookRunner
 from trikubelet.runtime.images.gc import ImageHolds
-from trikubelet.runtime.images.manager import ImageManager, version_problem
+from trikubelet.runtime.images.manager import PULL_FAILURES, ImageManager, version_problem
 from trikubelet.runtime.images.pull_rate import PullRate
 from trikubelet.runtime.kill import Killer
 from trikubelet.runtime.metrics import RuntimeMetrics
@@ -202,11 +202,11 @@ class RuntimeManager:
         A look at the pod before that starts nothing.
         """
         images = {container.name: container.image for container in (*pod.spec.init_containers, *pod.spec.containers)}
-        failures = self._waiting.failures(pod.metadata.uid)
-        ends = {
-            name: self.images.back_off_end(pod, images.get(name, "")) if failed.retry_at is None else failed.retry_at
-            for name, failed in failures.items()
-        }
+        ends: dict[str, float | None] = {}
+        for name, failed in self._waiting.failures(pod.metadata.uid).items():
+            ends[name] = failed.retry_at
+            if failed.retry_at is None and failed.reason in PULL_FAILURES:
+                ends[name] = self.images.back_off_end(pod, images.get(name, ""))
         return {name: end for name, end in ends.items() if end is not None}
 
     def mounts_read_only_recursively(self, pod: Pod) -> bool:

@@ -66,6 +66,8 @@ _NAMED_PULL_ERRORS: Final = {
     "RegistryUnavailable": "the registry is unavailable",
     "SignatureValidationFailed": "the signature validation failed",
 }
+PULL_FAILURES: Final = frozenset({ERR_IMAGE_PULL, IMAGE_PULL_BACK_OFF, *_NAMED_PULL_ERRORS})
+"""Reasons of a container whose image could not be pulled."""
 _END_UNKNOWN: Final = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
 _MAX_PULL_MESSAGES: Final = 1000
 _UNKNOWN: Final = "unknown"
