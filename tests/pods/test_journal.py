@@ -155,6 +155,23 @@ async def test_one_who_comes_late_is_told_the_same_stages(mock_clock: MockClock)
     assert down > 600, "nearly all of the time"
 
 
+async def test_a_container_that_ran_and_is_gone_has_ended(mock_clock: MockClock) -> None:
+    pod = static_pod("web")
+    async with sim_node() as node:
+        node.source.put(pod)
+        await node.until_running(pod)
+        await trio.sleep(5)
+        [container] = node.sim.machine.containers.values()
+        node.sim.program(Program.crashes(100, after=1, exit_code=1), container="main")
+        await node.sim.machine.remove_container(container)
+        await trio.sleep(120)
+        ends = [entry.facts for entry in node.agent.journal.entries(pod.metadata.uid) if entry.what == "Ended"]
+        assert ends[0]["id"] == container.id[:12]
+        assert (ends[0]["exitCode"], ends[0]["reason"]) == (137, "ContainerStatusUnknown")
+        [told] = node.agent.journal.snapshot()["pods"]
+        assert told["stages"][-1]["what"] == "down", "it waits for a back-off"
+
+
 async def test_the_stages_of_all_pods_have_a_limit(mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STAGES_KEPT", 20)
     restless, calm = static_pod("restless"), static_pod("calm")

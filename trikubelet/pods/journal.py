@@ -30,6 +30,7 @@ from trikubelet.container.model import ContainerState, start_problem
 from trikubelet.formats.values import define, frozen
 from trikubelet.pods.phases import Syncing, Terminated, Terminating, TerminationRequested, WaitingToStart
 from trikubelet.pods.stages import Begun, Stages
+from trikubelet.status.container_statuses import STATUS_UNKNOWN, UNKNOWN_EXIT_CODE
 from trikubelet.telemetry.events import PodEvent
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ SHORT_ID: Final = 12
 """Digits of a container's id that are shown."""
 
 
+_MAY_RUN: Final = (ContainerState.RUNNING, ContainerState.UNKNOWN)
+
+
 class Kind(enum.Enum):
     """What an entry tells of."""
 
@@ -67,7 +71,8 @@ class Kind(enum.Enum):
     EVENT = "event"
     """`what`: the event's reason, as `Pulling` or `BackOff`."""
     CONTAINER = "container"
-    """`what`: `Started` or `Ended`, as the runtime was seen to say."""
+    """`what`: `Started` or `Ended`, as the runtime was seen to say. One that ran and is gone has ended too, as it is
+    reported: with the reason ContainerStatusUnknown."""
     STATUS = "status"
     """`what`: the phase that is reported of the pod, as `Running`; `reason` with it."""
     READY = "ready"
@@ -130,8 +135,8 @@ class _PodRecord:
     phases: deque[Entry] = attrs.field(factory=lambda: deque(maxlen=PHASES_PER_POD))
     others: deque[Entry] = attrs.field(factory=lambda: deque(maxlen=ENTRIES_PER_POD))
     stages: Stages = attrs.field(factory=Stages)
-    containers: dict[str, ContainerState] = attrs.field(factory=dict)
-    """By id."""
+    containers: dict[str, ContainerStatus] = attrs.field(factory=dict)
+    """By id, as they were seen last."""
     reported: tuple[str, str] = ("", "")
     """Phase and reason."""
     ready: dict[str, bool] = attrs.field(factory=dict)
@@ -198,11 +203,17 @@ class Journal:
             return
         pod = f"{status.namespace}/{status.name}"
         record = self._record(status.uid, pod)
-        seen = {one.id.id: one.state for one in status.container_statuses}
+        known, record.containers = record.containers, {one.id.id: one for one in status.container_statuses}
+        for container in known.values():
+            if container.state in _MAY_RUN and container.id.id not in record.containers:
+                end = attrs.evolve(
+                    container, state=ContainerState.EXITED, exit_code=UNKNOWN_EXIT_CODE, reason=STATUS_UNKNOWN
+                )
+                self._note_container(record, end)
         for container in reversed(status.container_statuses):  # the oldest first
-            if record.containers.get(container.id.id) is not container.state:
+            before = known.get(container.id.id)
+            if before is None or before.state is not container.state:
                 self._note_container(record, container)
-        record.containers = seen
 
     def reported(self, change: StatusChange) -> None:
         """Something else is reported of a pod."""
