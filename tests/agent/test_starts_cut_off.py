@@ -175,3 +175,26 @@ def test_a_start_that_took_too_long_counts_and_waits_for_the_next_agent_too() ->
         events, restarts = run_deterministically(live, seed=1)
     assert "Container created" in events
     assert restarts == [1]
+
+
+def test_the_last_run_stays_when_the_start_of_the_next_one_was_cut_off() -> None:
+    async def live() -> list[int]:
+        sim, source = new_runtime(), ScriptedSource("file")
+        container = {"name": "main", "image": "test:1", "imagePullPolicy": "Always"}
+        pod = static_pod("web", containers=[container])
+        sim.program(Program.exits(after=5, exit_code=3), container="main")
+        async with sim_node(sim=sim, source=source) as node:
+            source.put(pod)
+            await node.until_running(pod)
+            sim.delays["StartContainer"] = 1.0
+            await node.until(lambda: len(sim.calls.of("StartContainer")) == 2)
+        await trio.sleep(GIVEN_UP_WITHIN)
+        sim.faults.fail_next("PullImage", times=1000)
+        source = ScriptedSource("file")
+        async with sim_node(sim=sim, source=source):
+            source.put(pod)
+            await trio.sleep(200)  # garbage is collected each minute
+            return sorted(one.exit_code for one in sim.machine.containers.values())
+
+    with capture_logs():
+        assert run_deterministically(live, seed=1) == [3, FAILED_TO_START]

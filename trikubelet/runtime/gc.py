@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from trikubelet.clock import WallClock
+    from trikubelet.container.model import ContainerStatus
     from trikubelet.rpc.cri.client import RuntimeClient
     from trikubelet.runtime.containers.container import ContainerStarter
     from trikubelet.runtime.gc_choice import ContainerGCPolicy
@@ -50,14 +51,18 @@ class ContainerCollector:
         files: PodFiles,
         clock: WallClock,
         turns: Turns,
+        *,
+        seen_end: Callable[[str], ContainerStatus | None],
     ) -> None:
-        """`turns`: those of the stops of sandboxes, which go first."""
+        """`turns`: those of the stops of sandboxes, which go first. `seen_end`: the last status of a container that has
+        ended, which tells whether it ever ran."""
         self._runtime = runtime
         self._starter = starter
         self._killer = killer
         self._files = files
         self._clock = clock
         self._turns = turns
+        self._seen_end = seen_end
 
     async def collect(
         self,
@@ -105,7 +110,7 @@ class ContainerCollector:
                 created_at=container.created_at / 1e9,
                 unknown=container.state == v1.ContainerState.CONTAINER_UNKNOWN,
                 attempt=container.metadata.attempt,
-                never_started=container.state == v1.ContainerState.CONTAINER_CREATED,
+                never_started=self._never_started(container),
             )
             for container in listed
             if container.state != v1.ContainerState.CONTAINER_RUNNING
@@ -117,6 +122,10 @@ class ContainerCollector:
             if await self._remove_container(container)
         }
         return [container for container in listed if container.id not in removed]
+
+    def _never_started(self, container: v1.Container) -> bool:
+        end = self._seen_end(container.id)
+        return container.state == v1.ContainerState.CONTAINER_CREATED or (end is not None and end.start_cut_off)
 
     async def _remove_container(self, container: DeadContainer) -> bool:
         if container.unknown:

@@ -110,7 +110,13 @@ class RuntimeManager:
             actuated=self._actuated,
         )
         self._collector = ContainerCollector(
-            runtime, self._starter, self._killer, context.files, context.clock, self._ends
+            runtime,
+            self._starter,
+            self._killer,
+            context.files,
+            context.clock,
+            self._ends,
+            seen_end=self._observer.seen_end,
         )
         self._crash_loops = CrashLoops(
             recorder, context.clock, options.max_container_restart_period, options.min_container_restart_period
