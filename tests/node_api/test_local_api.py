@@ -73,6 +73,8 @@ class FakeAgent:
     running: bool = True
     counts: dict[str, Any] = attrs.field(factory=dict)
     files: list[dict[str, Any]] = attrs.field(factory=list)
+    files_version: int = 0
+    files_asked: int = 0
 
     def set(self, *pods: Pod) -> None:
         self.known = list(pods)
@@ -111,7 +113,11 @@ class FakeAgent:
         return self.files
 
     def manifests_with_problems(self) -> Sequence[Mapping[str, Any]]:
+        self.files_asked += 1
         return [file for file in self.files if file["problems"]]
+
+    def version_of_manifests(self) -> int:
+        return self.files_version
 
     def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         pod = self.pod(namespace, name)
@@ -467,7 +473,12 @@ async def test_manifests_are_listed_and_a_watch_tells_of_those_with_problems(aut
         assert '[{"file":"/m/b","problems":["one"]}]' in await client.read()
         agent.changes.send(None)
         assert (await client.read()).count("/m/b") == 1, "nothing has changed"
-        agent.files = []
+        assert agent.files_asked == 2, "once by each request: thousands of files take their time"
+        agent.files_version += 1
+        agent.changes.send(None)
+        assert (await client.read()).count("/m/b") == 1, "it is the same after all"
+        assert agent.files_asked == 3
+        agent.files, agent.files_version = [], 2
         agent.changes.send(None)
         assert (await client.read()).endswith("[]\n\r\n")
         nursery.cancel_scope.cancel()

@@ -616,6 +616,35 @@ async def test_what_is_known_of_each_file_is_told(tmp_path: Path) -> None:
         assert problem["message"].startswith("did not find expected node content")
 
 
+async def test_there_is_another_version_where_what_is_told_of_problems_may_be_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists: list[object] = []
+    list_folder = file_module._list
+    monkeypatch.setattr(file_module, "_list", lambda *given: lists.append(given) or list_folder(*given))
+    put(tmp_path / "a.yaml", manifest("a"))
+    put(tmp_path / "b.yaml", "kind: [", age=60)
+    async with watching(tmp_path, period=0.05) as watched:
+        assert await watched.pods() == ["a-node=x:1"]
+        await watched.until_told(1)
+        versions = [watched.source.version]
+        with trio.fail_after(5):
+            several = len(lists) + 4
+            while len(lists) < several:
+                await trio.testing.wait_all_tasks_blocked(0.002)
+        assert watched.source.version == versions[0], "nothing has changed"
+        put(tmp_path / "b.yaml", "kind: Pod", age=60)
+        await watched.until_told(2)
+        versions.append(watched.source.version)
+        put(tmp_path / "a.yaml", "kind: [", age=60)
+        await watched.until_told(3)
+        versions.append(watched.source.version)
+        (tmp_path / "b.yaml").unlink()
+        await watched.until_told(4)
+        versions.append(watched.source.version)
+        assert sorted({*versions}) == versions
+
+
 async def test_a_folder_that_cannot_be_read_is_told_with_the_files(clock: trio.testing.MockClock) -> None:
     async with watching(Path("/dev/null/m"), period=20) as watched:
         with trio.fail_after(5):

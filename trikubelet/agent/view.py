@@ -156,6 +156,9 @@ class LocalView:
         files = self._agent.files
         return [] if files is None else [state.as_json() for state in files.manifests_with_problems()]
 
+    def version_of_manifests(self) -> int:
+        return 0 if self._agent.files is None else self._agent.files.version
+
     def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         return explain(self._agent, namespace, name, self.pod(namespace, name))
 

@@ -106,6 +106,10 @@ class AgentView(SharedView, Protocol):
         """Those of them that have problems; quick with thousands of files."""
         ...
 
+    def version_of_manifests(self) -> int:
+        """Another one when `manifests_with_problems` may tell something else."""
+        ...
+
     def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """What the newest pod of this name waits for, as JSON values; None when nothing is known of such a pod."""
         ...
@@ -200,15 +204,17 @@ class _LocalApi:
         return json_response([dict(manifest) for manifest in found])
 
     async def _watch_manifests(self, writer: Writer) -> None:
-        """A file that gets problems, or is mended, is an event of the node, which wakes this."""
-        last = b""
+        """A file that gets problems, or is mended, is an event of the node, which wakes this, as all that happens to
+        pods does. Thousands of files take their time, so they are looked at only where one has changed."""
+        last, version = b"", -1
         with self._view.subscribe() as changed:
             while True:
-                broken = [dict(manifest) for manifest in self._view.manifests_with_problems()]
-                line = json.dumps(broken, separators=(",", ":")).encode() + b"\n"
-                if line != last:
-                    last = line
-                    await writer.write(line)
+                if version != (version := self._view.version_of_manifests()):
+                    broken = [dict(manifest) for manifest in self._view.manifests_with_problems()]
+                    line = json.dumps(broken, separators=(",", ":")).encode() + b"\n"
+                    if line != last:
+                        last = line
+                        await writer.write(line)
                 await changed.receive()
 
     async def events(self, request: Request) -> AnyResponse:

@@ -170,6 +170,8 @@ class FileSource:
         self._period = period
         self._on_problems = on_problems
         self._problems: dict[Path, tuple[ManifestProblem, ...]] = {}
+        self.version = 0
+        """Another one, growing, when `manifests_with_problems` may tell something else: it is read again then only."""
         self._sent: tuple[Pod, ...] | None = None
         self._all_at = -math.inf
         """Trio time at which every place is listed again, also without an event."""
@@ -261,6 +263,8 @@ class FileSource:
             listing = _Listing(problem=f"could not be read within {READ_TIMEOUT_SECONDS:.0f} s")
         except RuntimeError as error:  # the process may have no more threads
             listing = _Listing(problem=str(error))
+        if (listing.missing, listing.problem) != (place.watch.missing, place.problem):
+            self.version += 1
         place.watch.missing = listing.missing
         _report_path_problem(place, listing)
         if listing.problem is None or listing.missing:
@@ -286,6 +290,8 @@ class FileSource:
     def _take(self, place: _Place, entries: tuple[_Seen, ...], now: float) -> None:
         """Bring what is known of the files to what was listed."""
         listed = {entry.path for entry in entries}
+        if listed != place.files.keys() or any(entry.manifest is not None for entry in entries):
+            self.version += 1
         for path in [path for path in place.files if path not in listed]:
             del place.files[path]
         for entry in entries:
@@ -344,6 +350,7 @@ class FileSource:
 
     def _notify(self, now: float) -> None:
         before, self._problems = self._problems, dict(self._current_problems(now))
+        self.version += self._problems != before
         if self._on_problems is None:
             return
         for path in sorted(before.keys() | self._problems.keys()):
