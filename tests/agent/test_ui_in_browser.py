@@ -20,6 +20,8 @@ from tests.agent.sim_node import static_pod
 from tests.browser import Browser, needs_browser, open_browser
 from tests.patience import PATIENCE
 from trikubelet.agent.sources import file_source
+from trikubelet.http.messages import HTTPError
+from trikubelet.node_api import local_api
 from trikubelet.probes.types import Outcome, ProbeAnswer
 from trikubelet.sim import Program
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from tests.agent.real_node import RealNode
     from trikubelet.api import Pod
+    from trikubelet.http.messages import AnyResponse, Request
 
 pytestmark = needs_browser
 
@@ -86,6 +89,10 @@ async def watching(browser: Browser, folder: Path, *pods: Pod) -> AsyncIterator[
         await watched.see(browser.open, "about:blank")
 
 
+async def ignore(_: object) -> None:
+    await trio.lowlevel.checkpoint()
+
+
 async def test_pods_are_rows_with_their_states(browser: Browser, tmp_path: Path) -> None:
     failing = static_pod("failing", containers=[{"name": "fails", "image": "test:1"}])
     async with watching(browser, tmp_path) as screen:
@@ -110,9 +117,6 @@ async def test_manifests_with_problems_are_the_last_block_and_go_when_they_are_m
     os.utime(folder / "a.yaml", (0, 0))
     os.utime(folder / "b.yaml", (0, 0))
 
-    async def ignore(_: object) -> None:
-        await trio.lowlevel.checkpoint()
-
     async with watching(browser, tmp_path) as screen, trio.open_nursery() as nursery:
         agent = screen.node.agent
         options = attrs.evolve(agent.options, manifests=folder)
@@ -126,6 +130,33 @@ async def test_manifests_with_problems_are_the_last_block_and_go_when_they_are_m
         for name in ("a.yaml", "b.yaml"):
             (folder / name).unlink()
         await screen.see(browser.until, "return document.querySelector('#manifests').hidden")
+        nursery.cancel_scope.cancel()
+
+
+async def test_manifests_are_asked_for_again_after_an_answer_that_is_an_error(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell, asked = local_api._LocalApi.manifests, 0
+
+    async def fail_first(api: Any, request: Request) -> AnyResponse:
+        nonlocal asked
+        asked += 1
+        if asked <= 2:
+            raise HTTPError(503, "too busy")
+        return await tell(api, request)
+
+    monkeypatch.setattr(local_api._LocalApi, "manifests", fail_first)
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    (folder / "a.yaml").write_text("kind: [\n")
+    os.utime(folder / "a.yaml", (0, 0))
+    async with watching(browser, tmp_path) as screen, trio.open_nursery() as nursery:
+        agent = screen.node.agent
+        agent.files = file_source(attrs.evolve(agent.options, manifests=folder), agent.clock, agent.recorder)
+        assert agent.files is not None
+        await nursery.start(agent.files.run, ignore)
+        await screen.see(browser.until_text, "#manifests", "did not find expected node content")
+        assert asked == 3
         nursery.cancel_scope.cancel()
 
 

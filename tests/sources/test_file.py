@@ -619,9 +619,13 @@ async def test_what_is_known_of_each_file_is_told(tmp_path: Path) -> None:
 async def test_there_is_another_version_where_what_is_told_of_problems_may_be_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lists: list[object] = []
-    list_folder = file_module._list
-    monkeypatch.setattr(file_module, "_list", lambda *given: lists.append(given) or list_folder(*given))
+    lists, list_folder = [], file_module._list
+
+    def counted(*given: Any) -> Any:
+        lists.append(given)
+        return list_folder(*given)
+
+    monkeypatch.setattr(file_module, "_list", counted)
     put(tmp_path / "a.yaml", manifest("a"))
     put(tmp_path / "b.yaml", "kind: [", age=60)
     async with watching(tmp_path, period=0.05) as watched:

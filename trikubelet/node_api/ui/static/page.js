@@ -87,9 +87,18 @@ function connect() {
     // A browser goes on by itself after a break, but not after an answer that is an error.
     if (stream.readyState === EventSource.CLOSED) setTimeout(connect, RECONNECT);
   };
+  connectManifests();
+}
+
+function connectManifests() {
+  if (document.hidden) return;
   manifests?.close();
-  manifests = new EventSource("api/manifests");
-  manifests.onmessage = ({ data }) => tellManifests(JSON.parse(data));
+  const opened = new EventSource("api/manifests");
+  manifests = opened;
+  opened.onmessage = ({ data }) => tellManifests(JSON.parse(data));
+  opened.onerror = () => {
+    if (opened.readyState === EventSource.CLOSED) setTimeout(() => opened === manifests && connectManifests(), RECONNECT);
+  };
 }
 
 // A page that nobody sees asks for nothing: it costs the agent no work, and other tabs none of the few connections that a
