@@ -190,8 +190,14 @@ async def test_a_command_in_a_container_that_froze_itself_ends_when_it_is_killed
         nursery.start_soon(freeze)
     await wait_until(lambda: processes_with("frozen-31f6") == [], "the command ended")
     assert is_alive(node.pid(container))
-    # A command that is to start is frozen on its way to its program.
+
+
+@pytest.mark.skipif("freezer" not in hierarchies(), reason="needs cgroup v1")
+async def test_a_command_that_is_frozen_on_its_way_to_its_program_ends_when_it_is_killed(root_node: Node) -> None:
+    node = root_node
+    container = await node.launch(await node.sandbox(), ["sleep", "1000"])
+    (group,) = [path for path in cgroups_with(container) if (path / "freezer.state").exists()]
     (group / "freezer.state").write_text("FROZEN")
     with pytest.raises(GRPCError):
-        await node.exec(container, ["true"], timeout=2)
+        await node.exec(container, ["true"], timeout=1)
     assert (await node.exec(container, ["echo", "thawed"])).stdout == b"thawed\n"
