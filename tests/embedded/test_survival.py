@@ -16,6 +16,7 @@ import pytest
 import trio
 
 from tests.embedded.runtime_node import Node, children_named, is_alive, running_node, wait_until
+from trikubelet.embedded.keeper import linux
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
@@ -89,8 +90,12 @@ async def test_stray_signals_end_no_keeper_and_containers_have_all_of_theirs(tmp
             if number not in (signal.SIGKILL, signal.SIGSTOP, *FAULTS):
                 os.kill(keeper, number)
         told = await node.exec(container, ["grep", "SigIgn", "/proc/self/status"])
-        assert told.stdout.split() == [b"SigIgn:", b"0" * 16]
-        assert "SigIgn:\t" + "0" * 16 in (line for _, _, line in node.log(container))
+        (of_container,) = (line for _, _, line in node.log(container) if line.startswith("SigIgn"))
+        for shown in (told.stdout.decode(), of_container):
+            ignored = int(
+                shown.split()[1], 16
+            )  # signals 32 and 33, the C library's, come from whoever started the tests
+            assert not ignored & sum(1 << (number - 1) for number in linux.IGNORED_SIGNALS)
         assert node.keeper_pid() == keeper
         assert is_alive(keeper)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -79,7 +80,9 @@ class Terminal:
             self._out.write(text)
             self._out.flush()
         except OSError:
-            pass  # the terminal has gone; the pods have not
+            # The terminal has gone; the pods have not. What is buffered may go: at Python's exit it would be an error.
+            with suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:  # noqa: PTH123
+                os.dup2(nothing.fileno(), self._out.fileno())
 
 
 def log_to_file(options: AgentOptions, terminal: Terminal) -> None:

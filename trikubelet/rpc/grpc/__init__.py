@@ -13,9 +13,8 @@ The story of a call, from both ends:
    woken once, then.
 
 Lifetimes: cancelling the scope around a call resets its stream, which cancels the handler's scope on the other side. A
-deadline (`timeout=` of a stub's method) travels as `grpc-timeout` (a second less for a long call), and holds on both
-sides. A lost connection ends the calls on it at once, with UNAVAILABLE on the client, with a cancellation on the
-server.
+deadline (`timeout=` of a stub's method) travels as `grpc-timeout` and holds on both sides. A lost connection ends the
+calls on it at once, with UNAVAILABLE on the client, with a cancellation on the server.
 
     async with open_unix_channel("/run/containerd/containerd.sock") as channel:
         reply = await RuntimeServiceStub(channel).version(VersionRequest(), timeout=5)

@@ -12,7 +12,7 @@ await.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple
 
 import trio
 from grpclib import GRPCError, Status
@@ -38,11 +38,6 @@ RecvT = TypeVar("RecvT")
 _ResultT = TypeVar("_ResultT")
 _Ts = TypeVarTuple("_Ts")
 
-LONG_CALL: Final = 60.0
-FOR_THE_ANSWER: Final = 1.0
-"""Seconds that a server has less for a long call than we wait. At its own deadline it answers that it was too slow, and
-does what it does then; reset by us, it would see a client that went away."""
-
 
 class ClientStream(Generic[SendT, RecvT]):
     """One call. Made by `Channel.request`; use it with `async with`.
@@ -64,7 +59,6 @@ class ClientStream(Generic[SendT, RecvT]):
         "_settled",
         "_started",
         "_taken",
-        "_told_deadline",
         "_wire",
     )
 
@@ -82,7 +76,6 @@ class ClientStream(Generic[SendT, RecvT]):
         self._cardinality = cardinality
         self._reply_type = reply_type
         self._deadline = deadline
-        self._told_deadline = math.inf
         self._metadata = metadata
         self._wire: WireStream | None = None
         self._started = -math.inf
@@ -224,9 +217,6 @@ class ClientStream(Generic[SendT, RecvT]):
             remaining = self._deadline - trio.current_time()
             if remaining <= 0:
                 raise self._expired()
-            if remaining > LONG_CALL:
-                remaining -= FOR_THE_ANSWER
-            self._told_deadline = trio.current_time() + remaining
             headers.append(timeout_header(remaining))
         if self._metadata:
             headers.extend(self._metadata)
@@ -266,8 +256,8 @@ class ClientStream(Generic[SendT, RecvT]):
         self._settled = True
         if failure is None:
             return
-        if failure.status is Status.CANCELLED and wire.reset and trio.current_time() >= self._told_deadline:
-            # The server gave up at the deadline that we sent, before we did.
+        if failure.status is Status.CANCELLED and wire.reset and trio.current_time() >= self._deadline:
+            # The server gave up at the deadline that we sent, a moment before we did.
             raise self._expired()
         raise failure.to_error()
 
