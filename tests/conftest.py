@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Final
 import hypothesis
 import pytest
 
+from tests import worker_machine
 from tests.containerd_programs import missing_programs
+from tests.examples import BY_DAY, NIGHTLY, PROFILE
 from tests.watchdog import bounded
+from tests.workers import LEFTOVERS, MACHINE
 from trikubelet.telemetry.logs import configure_logging
 
 if TYPE_CHECKING:
@@ -26,17 +29,15 @@ if TYPE_CHECKING:
 
     from tests.containerd_node import ContainerdNode
 
-LEFTOVERS: Final = "leftovers"
-"""A run within another's passes `-p no:leftovers`, since it would find what is the other's."""
 FREEZE_EACH: Final = 300
 """Tests."""
 _finished: Final = itertools.count(1)
+CONTAINERDS: Final = 4
+"""Processes for the tests on containerd, each with one of its own."""
 LAST_TO_GO: Final = 10.0
 """Seconds for what goes by itself: a keeper's cgroups go a moment after whoever ended it."""
-PROFILE: Final = "HYPOTHESIS_PROFILE"
 EXAMPLES: Final = "HYPOTHESIS_EXAMPLES"
-"""Names of environment variables."""
-NIGHTLY: Final = "nightly"
+"""Name of an environment variable."""
 NIGHTLY_EXAMPLES: Final = 10_000
 
 hypothesis.settings.register_profile(
@@ -48,7 +49,7 @@ hypothesis.settings.register_profile(
 )
 # How long an example takes says how busy the machine is. New examples are for nights: by day a test that fails does so
 # because of what was changed.
-hypothesis.settings.register_profile("by day", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("by day", max_examples=BY_DAY, deadline=None, derandomize=True)
 hypothesis.settings.load_profile(os.environ.get(PROFILE, "by day"))
 
 
@@ -85,14 +86,15 @@ def _missing(item: pytest.Item) -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a containerd run one after the other, in one process, and so do those that use the machine
-    otherwise: they look whether they left something. All others run beside them, and so do those that name another
-    group, since they use a machine of their own."""
+    """Tests that share a containerd run one after the other, in one process or in a few. So do those that use the
+    machine otherwise where workers have no machines of their own, since they look whether they left something."""
+    have_machines = worker_machine.possible()
     for item in items:
-        for name, group in (("containerd", "containerd"), ("root", "machine")):
-            if item.get_closest_marker(name) and not item.get_closest_marker("together"):
-                item.add_marker(pytest.mark.together(group))
-                break
+        if not item.get_closest_marker("together"):
+            if item.get_closest_marker("containerd"):
+                item.add_marker(pytest.mark.together("containerd", parts=CONTAINERDS if have_machines else 1))
+            elif item.get_closest_marker("root") and not have_machines:
+                item.add_marker(pytest.mark.together(MACHINE))
         if item.get_closest_marker("fuzz"):
             _bound_examples(item)
         reason = _missing(item)
@@ -132,34 +134,59 @@ def freeze_garbage() -> None:
 
 
 class Leftovers:
-    """Fails a run that leaves something on the machine. Only in the process that starts the others: these use it."""
+    """Fails a run that leaves something on the machine, or on that of a worker."""
 
     def __init__(self) -> None:
+        self.left: list[str] = []
+        self._shared: list[str] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Remember what there is on this machine before the tests."""
         from tests import leftovers
 
         self._before = leftovers.outside()
-        self._left: list[str] = []
+        self._seen: dict[str, str] = {}
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+    def enter(self) -> None:
+        """Begin on the machine of a worker, which shares processes and the tree of cgroup v2 with the others."""
+        v2 = [each.folder for each in worker_machine.hierarchies() if each.kind == "cgroup2"]
+        self._shared = ["process ", *(f"cgroup {folder}/" for folder in v2)]
+        self.begin()
+
+    def _now(self) -> set[str]:
+        from tests import leftovers
+
+        return {each for each in leftovers.outside() - self._before if not each.startswith(tuple(self._shared))}
+
+    def look(self, when: str) -> None:
+        """Remember when it was that something was there for the first time."""
+        for each in self._now():
+            self._seen.setdefault(each, when)
+
+    def last(self, session: pytest.Session) -> list[str]:
+        """Return what was left, after some seconds for what goes by itself."""
         from tests import leftovers
 
         folder = session.config._tmp_path_factory._basetemp  # type: ignore[attr-defined]
         give_up = time.monotonic() + LAST_TO_GO
         while True:
-            left = leftovers.outside() - self._before
+            left = self._now()
             if folder is not None:  # some test had a temporary folder
-                left |= leftovers.below(folder)
+                left |= {each for each in leftovers.below(folder) if not each.startswith(tuple(self._shared))}
             if not left or time.monotonic() > give_up:
-                break
+                return [f"{each} ({self._seen[each]})" if each in self._seen else each for each in sorted(left)]
             time.sleep(0.2)
-        self._left = sorted(left)
-        if self._left and session.exitstatus == pytest.ExitCode.OK:
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self.left += self.last(session)
+        if self.left and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._left:
+        if self.left:
             terminalreporter.section("left on the machine (or made by another run beside this one)")
-            for each in self._left:
+            for each in self.left:
                 terminalreporter.line(each)
 
 

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from tests.conftest import EXAMPLES, NIGHTLY, NIGHTLY_EXAMPLES
+from tests.conftest import EXAMPLES, NIGHTLY_EXAMPLES
 from tests.containerd_programs import CONTAINERD, containerd_version
+from tests.examples import NIGHTLY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

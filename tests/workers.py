@@ -2,9 +2,14 @@
 
 The story: pytest collects the tests and rewrites their assertions once, in the first process. Then it forks workers,
 which have all of that already. The tests are cut into units: tests with the same name in the marker `together` are one
-unit, and each other module is one. A worker asks for its next unit when it has run the one before, and takes all
-fixtures down in between, those of the session too: tests that share a costly one belong together. A worker sends each
-report as soon as it has it, and the first process passes it on to pytest, as if the test had run there.
+unit, or as many as `parts` says, and each other module is one. A worker asks for its next unit when it has run the one
+before, and takes all fixtures down in between, those of the session too: tests that share a costly one belong together.
+A worker sends each report as soon as it has it, and the first process passes it on to pytest, as if the test had run
+there.
+
+For root, each worker but the first has a machine of its own (`tests.worker_machine`), so that tests which change the
+machine run beside each other. The first worker is in the machine itself, and the only one that gets the unit `machine`:
+tests that need the real network, or what there is only once.
 
 A worker that dies fails the test that it ran, and another worker gets what is left of its unit.
 
@@ -32,14 +37,22 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pytest
 
+from tests import worker_machine
+from tests.worker_machine import WorkerMachine
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import FrameType
 
 TOGETHER: Final = "together"
-"""Marker: tests of one name run in one process, one after the other."""
+"""Marker: tests of one name run in one process, one after the other. With `parts`, in so many at most."""
+MACHINE: Final = "machine"
+"""The unit of those tests for which the machine of a worker does not do."""
 SECONDS: Final = Path(__file__).with_name("seconds.json")
 """Seconds of each unit that took more than one, as `--record-seconds` wrote them: the longest begin first."""
+LEFTOVERS: Final = "leftovers"
+"""The plugin that says what a run left. A run within another's passes `-p no:leftovers`, since it would find what is
+the other's."""
 _LENGTH: Final = struct.Struct("!I")
 _WORKER: Final = "TRIKUBELET_TEST_WORKER"
 
@@ -61,7 +74,17 @@ class Unit:
 
     name: str
     left: deque[int] = attrs.field(factory=deque)
-    seconds: float = 0.0
+    modules: dict[str, float] = attrs.field(factory=dict)
+    """Seconds of each of its modules."""
+
+    def put(self, module: str, positions: Iterable[int], seconds: float) -> None:
+        """Add the tests of a module."""
+        self.left.extend(positions)
+        self.modules[module] = seconds
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.modules.values())
 
 
 @attrs.define(eq=False)
@@ -70,19 +93,31 @@ class Worker:
 
     pid: int
     channel: socket.socket
+    machine: WorkerMachine | None
     unit: Unit | None = None
     """The unit that it runs."""
     received: bytearray = attrs.field(factory=bytearray)
 
 
-def units_of(items: Sequence[pytest.Item], seconds: dict[str, float]) -> list[Unit]:
-    """Return the units of a session, those that took longest at the last recording first."""
-    units: dict[str, Unit] = {}
+def units_of(items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> list[Unit]:
+    """Return the units of a session, those first that will take longest by the seconds of their modules.
+
+    A group that may be cut is cut between modules, into parts that take as long as each other.
+    """
+    modules: dict[tuple[str, str], list[int]] = {}
+    parts: dict[str, int] = {}
     for position, item in enumerate(items):
+        module = item.nodeid.partition("::")[0]
         marker = item.get_closest_marker(TOGETHER)
-        name = item.nodeid.partition("::")[0] if marker is None else str(marker.args[0])
-        units.setdefault(name, Unit(name)).left.append(position)
-    return sorted(units.values(), key=lambda unit: -seconds.get(unit.name, 0.0))
+        name = module if marker is None else str(marker.args[0])
+        parts[name] = 1 if marker is None else marker.kwargs.get("parts", 1)
+        modules.setdefault((name, module), []).append(position)
+    units = {name: [Unit(name) for _ in range(count)] for name, count in parts.items()}
+    for (name, module), positions in sorted(modules.items(), key=lambda each: -seconds.get(each[0][1], 0.0)):
+        least = min(units[name], key=lambda unit: (unit.seconds, len(unit.left)))
+        least.put(module, positions, seconds.get(module, 0.0))
+    found = [unit for each in units.values() for unit in each if unit.left]
+    return sorted(found, key=lambda unit: -unit.seconds)
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
@@ -93,12 +128,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if session.testsfailed and not session.config.option.continue_on_collection_errors:
         raise session.Interrupted(f"{session.testsfailed} errors during collection")
     seconds = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
-    units = units_of(session.items, seconds)
-    done = list(units)
-    with _Pool(session, deque(units), processes) as pool:
+    with _Pool(session, units_of(session.items, seconds), processes) as pool:
         pool.run()
     if session.config.option.record_seconds:
-        took = {unit.name: round(unit.seconds, 1) for unit in done if unit.seconds >= 1}
+        took = {module: round(each, 1) for module, each in pool.seconds.items() if each >= 1}
         SECONDS.write_text(json.dumps(dict(sorted(took.items())), indent=0) + "\n")
     return True
 
@@ -106,10 +139,13 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 class _Pool:
     """The workers of a session."""
 
-    def __init__(self, session: pytest.Session, units: deque[Unit], processes: int) -> None:
+    def __init__(self, session: pytest.Session, units: Sequence[Unit], processes: int) -> None:
         self._session = session
-        self._units = units
+        self._units = deque(unit for unit in units if unit.name != MACHINE)
+        self._of_machine = deque(unit for unit in units if unit.name == MACHINE)
         self._processes = processes
+        self._have_machines = worker_machine.possible()
+        self.seconds: dict[str, float] = {}
         self._workers: dict[int, Worker] = {}
         self._selector = selectors.DefaultSelector()
 
@@ -131,9 +167,13 @@ class _Pool:
             self._reap(worker)
         self._selector.close()
 
+    def _units_for(self, place: int) -> deque[Unit]:
+        """Return the units of which a worker gets its next one."""
+        return self._of_machine if self._of_machine and (place == 0 or not self._have_machines) else self._units
+
     def run(self) -> None:
         """Run all units. Raises pytest.Session.Failed and Interrupted, as pytest's own loop."""
-        for place in range(min(self._processes, len(self._units))):
+        for place in range(min(self._processes, len(self._units) + len(self._of_machine))):
             self._start(place)
         while self._workers:
             for key, _ in self._selector.select():
@@ -145,6 +185,9 @@ class _Pool:
 
     def _start(self, place: int) -> None:
         ours, its = socket.socketpair()
+        machine = WorkerMachine(f"tests-{os.getpid()}-{place}") if place and self._have_machines else None
+        if machine is not None:
+            machine.make()
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
@@ -152,14 +195,15 @@ class _Pool:
             ours.close()
             for other in self._workers.values():
                 other.channel.close()
-            _work(self._session, its, place)
+            _work(self._session, its, place, machine)
         its.close()
-        self._workers[place] = Worker(pid, ours)
+        self._workers[place] = Worker(pid, ours, machine)
         self._selector.register(ours, selectors.EVENT_READ, place)
 
-    def _hand_out(self, worker: Worker) -> None:
+    def _hand_out(self, place: int, worker: Worker) -> None:
         """Give a worker its next unit, or tell it that there is none."""
-        unit = worker.unit = self._units.popleft() if self._units else None
+        units = self._units_for(place)
+        unit = worker.unit = units.popleft() if units else None
         with contextlib.suppress(BrokenPipeError):  # it has died: what it had is given to another one
             _send(worker.channel, None if unit is None else list(unit.left))
 
@@ -174,13 +218,13 @@ class _Pool:
             return
         worker.received += data
         for message in _messages(worker.received):
-            self._take(worker, *message)
+            self._take(place, worker, *message)
 
-    def _take(self, worker: Worker, kind: str, content: Any) -> None:
+    def _take(self, place: int, worker: Worker, kind: str, content: Any) -> None:
         hook = self._session.config.hook
         match kind:
             case "next":
-                self._hand_out(worker)
+                self._hand_out(place, worker)
             case "start":
                 hook.pytest_runtest_logstart(**content)
             case "finish":
@@ -189,11 +233,13 @@ class _Pool:
                 worker.unit.left.popleft()
             case "report":
                 report = hook.pytest_report_from_serializable(config=self._session.config, data=content)
-                assert worker.unit is not None
-                worker.unit.seconds += report.duration
+                module = report.nodeid.partition("::")[0]
+                self.seconds[module] = self.seconds.get(module, 0.0) + report.duration
                 hook.pytest_runtest_logreport(report=report)
             case "warning":
                 hook.pytest_warning_recorded.call_historic(kwargs=content)
+            case "left":
+                self._left(content)
 
     def _ended(self, place: int, worker: Worker) -> None:
         code = self._reap(worker)
@@ -208,26 +254,40 @@ class _Pool:
         )
         self._session.config.hook.pytest_runtest_logreport(report=report)
         if worker.unit.left:
-            self._units.appendleft(worker.unit)
-        if self._units:
+            (self._of_machine if worker.unit.name == MACHINE else self._units).appendleft(worker.unit)
+        if self._units_for(place):
             self._start(place)
 
     def _reap(self, worker: Worker) -> int:
         self._selector.unregister(worker.channel)
         worker.channel.close()
-        return os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
+        code = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
+        if worker.machine is not None:
+            self._left(worker.machine.remove())
+        return code
+
+    def _left(self, what: Sequence[str]) -> None:
+        """Take note of what a worker left on its machine."""
+        leftovers = self._session.config.pluginmanager.getplugin(LEFTOVERS)
+        if leftovers is not None:
+            leftovers.left += what
 
 
 # --- In a worker -----------------------------------------------------------------------------------------------------
 
 
-def _work(session: pytest.Session, channel: socket.socket, place: int) -> None:
+def _work(session: pytest.Session, channel: socket.socket, place: int, machine: WorkerMachine | None) -> None:
     """Run what the first process hands out, and leave the process."""
     code = 1
     try:
         signal.signal(signal.SIGTERM, _interrupt)
         os.environ[_WORKER] = str(place)
         plugins = session.config.pluginmanager
+        leftovers = plugins.getplugin(LEFTOVERS) if machine is not None else None
+        if machine is not None:
+            machine.enter()
+        if leftovers is not None:
+            leftovers.enter()
         # Reports are the first process's to show and to keep.
         for name in ("terminalreporter", "junitxml", "lfplugin", "nfplugin"):
             plugins.unregister(name=name)
@@ -241,6 +301,10 @@ def _work(session: pytest.Session, channel: socket.socket, place: int) -> None:
             for item, nextitem in zip(items, [*items[1:], None], strict=True):
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
                 _send(channel, ("finish", {"nodeid": item.nodeid, "location": item.location}))
+            if leftovers is not None:
+                leftovers.look(f"seen after {items[0].nodeid.partition('::')[0]}")
+        if leftovers is not None:
+            _send(channel, ("left", leftovers.last(session)))
         code = 0
     except KeyboardInterrupt:
         pass  # the first process tells of it

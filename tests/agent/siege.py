@@ -15,7 +15,7 @@ import trio
 from tests.agent.serving import POD, PORTS, Served, authentication, client_context, served
 from tests.agent.sim_node import static_pod
 from tests.captured_logs import capture_logs
-from tests.conftest import NIGHTLY, PROFILE
+from tests.examples import IS_NIGHT
 from tests.node_api.auth.people import client
 from tests.watchdog import watched
 from trikubelet.config.kubelet_configuration import Authorization, WebhookAuthentication
@@ -24,7 +24,7 @@ from trikubelet.rpc.grpc.unix import connect_unix
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-BY_NIGHT: Final = os.environ.get(PROFILE) == NIGHTLY
+BY_NIGHT: Final = IS_NIGHT
 PATIENCE: Final = 3600.0 if BY_NIGHT else 300.0
 MIB: Final = 2**20
 EVERYWHERE: Final = (*PORTS, "socket")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import trio
 
 from tests.agent.sim_node import SimNode, static_pod
 from tests.cgroups.fake_driver import FakeDriver
-from tests.conftest import NIGHTLY, PROFILE
+from tests.examples import IS_NIGHT
 from trikubelet.cgroups.errors import CgroupBusyError, CgroupError
 from trikubelet.cgroups.pods import NoPodCgroups, PodCgroupManager
 from trikubelet.cgroups.settings import CgroupOptions
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from trikubelet.sources.mux import SendPods
 
 ROOT = ("kubepods",)
-BATCHES = 10 if os.environ.get(PROFILE) == NIGHTLY else 1
+BATCHES = 10 if IS_NIGHT else 1
 REQUESTS: dict[str, Any] = {"requests": {"cpu": "500m"}}
 LIMITS: dict[str, Any] = {"limits": {"cpu": "100m", "memory": "64Mi"}}
 

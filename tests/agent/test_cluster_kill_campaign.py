@@ -28,7 +28,7 @@ from tests.agent.conftest import RUNTIMES, node_on
 from tests.agent.real_node import NODE_NAME, NODES_NETWORK
 from tests.agent.test_embedded_kill_campaign import check, runs_of
 from tests.agent.untouched_kernel import CLOCK_AHEAD
-from tests.conftest import NIGHTLY, PROFILE
+from tests.examples import IS_NIGHT
 from tests.volumes.real.joined_node import UNTIL_TERM, JoinedNode
 from tests.volumes.real.served_cluster import ServedCluster, served_cluster
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-ROUNDS: Final = int(os.environ.get("KILL_ROUNDS", 1000 if os.environ.get(PROFILE) == NIGHTLY else 2))
+ROUNDS: Final = int(os.environ.get("KILL_ROUNDS", 1000 if IS_NIGHT else 2))
 LOOK_EVERY: Final = 10
 MOST_PODS: Final = 4
 DISK: Final = "96m"

@@ -20,7 +20,7 @@ import pytest
 
 from tests import leftovers
 from tests.agent.real_node import RealNode
-from tests.conftest import NIGHTLY, PROFILE
+from tests.examples import IS_NIGHT
 from tests.oci_image import OciImage, make_root_folder
 from tests.own_machine import run_there
 from tests.patience import PATIENCE
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.root, needs_registry]
 
-ROUNDS: Final = int(os.environ.get("KILL_ROUNDS", 1000 if os.environ.get(PROFILE) == NIGHTLY else 2))
+ROUNDS: Final = int(os.environ.get("KILL_ROUNDS", 1000 if IS_NIGHT else 2))
 LOOK_EVERY: Final = 25
 MOST_PODS: Final = 4
 PORTS: Final = range(18000, 18000 + MOST_PODS)

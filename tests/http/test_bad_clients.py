@@ -17,7 +17,7 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import NIGHTLY
+from tests.examples import IS_NIGHT
 from tests.node_api.tls_peers import Shown, authority, client_context, client_stream, serving_pair
 from trikubelet.http.messages import AnyResponse, Request, Response, Takeover, UpgradeResponse
 from trikubelet.node_api.listeners import NODE_LIMITS, NodeListeners, Port
@@ -32,7 +32,7 @@ GET: Final = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 UPGRADE: Final = b"GET /exec HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: shell\r\n\r\n"
 IMPATIENT: Final = attrs.evolve(NODE_LIMITS, header_timeout=0.4, body_timeout=0.4, idle_timeout=0.4, linger_timeout=0.2)
 TRIES: Final = 3
-REQUESTS: Final = 10_000 if settings.get_current_profile_name() == NIGHTLY else 3000
+REQUESTS: Final = 10_000 if IS_NIGHT else 3000
 MIB: Final = 2**20
 CONTEXT: Final = client_context()
 

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.captured_logs import capture_logs
+from tests.examples import IS_NIGHT, NIGHTLY
 from tests.sim.node_stage import PROGRAMS, VERSIONS, FaultName, NodeStage, make_pod
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod
-
-NIGHTLY: Final = settings.get_current_profile_name() == "nightly"
 
 UIDS: Final = ("one", "two", "three")
 CHANGING: Final = ("RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox")
@@ -180,9 +179,9 @@ class SimulatedNodeMachine(RuleBasedStateMachine):
 
 TestSimulatedNodeMachine = SimulatedNodeMachine.TestCase
 TestSimulatedNodeMachine.settings = settings(
-    max_examples=settings.get_profile("nightly").max_examples if NIGHTLY else 30,
+    max_examples=settings.get_profile(NIGHTLY).max_examples if IS_NIGHT else 30,
     stateful_step_count=25,
-    derandomize=not NIGHTLY,
+    derandomize=not IS_NIGHT,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.captured_logs import capture_logs
+from tests.examples import IS_NIGHT, NIGHTLY
 from tests.pods.factories import CREATE, KILL, SYNC, UPDATE, make_pod, request, running, runtime_status
 from tests.pods.pure_node import PureNode
 from tests.sim.held_run import HeldRun
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from trikubelet.container.model import PodRuntimeStatus, RunningPod
     from trikubelet.pods.types import Kill, PodSyncer, Request, SyncPodType
 
-NIGHTLY = settings.get_current_profile_name() == "nightly"
 
 UIDS = ("api", "static-1", "static-2")
 CALLS = {
@@ -438,8 +438,8 @@ class LivesMachine(RuleBasedStateMachine):
 
 TestLives = LivesMachine.TestCase
 TestLives.settings = settings(
-    max_examples=settings.get_profile("nightly").max_examples if NIGHTLY else 40,
+    max_examples=settings.get_profile(NIGHTLY).max_examples if IS_NIGHT else 40,
     stateful_step_count=30,
-    derandomize=not NIGHTLY,
+    derandomize=not IS_NIGHT,
     deadline=None,
 )

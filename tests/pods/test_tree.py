@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +12,7 @@ import trio.testing
 
 from tests.agent.sim_node import SimNode, sim_node
 from tests.captured_logs import capture_logs
-from tests.conftest import NIGHTLY, PROFILE
+from tests.examples import IS_NIGHT
 from trikubelet.api import Pod, pod_from_dict, set_pod_defaults
 from trikubelet.node_api.task_tree import task_tree
 from trikubelet.sim import Program, SimulatedRuntime
@@ -253,7 +252,7 @@ async def test_all_that_runs_for_a_pod_is_one_tree_which_goes_with_it(autojump_c
         Held.by(node.agent).assert_no_more_than(before)
 
 
-PODS: Final = 1000 if os.environ.get(PROFILE) == NIGHTLY else 150
+PODS: Final = 1000 if IS_NIGHT else 150
 
 
 async def test_pods_that_come_and_go_leave_nothing(autojump_clock: MockClock) -> None:

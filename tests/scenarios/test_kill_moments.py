@@ -6,7 +6,6 @@ to the same end: every pod as if nothing had happened, no container run more oft
 
 from __future__ import annotations
 
-import os
 import random
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from tests.conftest import NIGHTLY, PROFILE
+from tests.examples import IS_NIGHT
 from tests.scenarios.outage_stage import Answers, Chronicle, Kind, essence, runs_of, until_same
 from tests.scenarios.stage import NODE, Stage, cluster_stage, condition_status
 from trikubelet.sim import Life
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 PLACES: Final = 30
 STATIC_PLACES: Final = 6
-KILLS: Final = 50 if os.environ.get(PROFILE) == NIGHTLY else 12
+KILLS: Final = 50 if IS_NIGHT else 12
 LOOK: Final = 0.5
 LONGEST_WAIT: Final = 1.2
 LONGEST_PAUSE: Final = 0.6

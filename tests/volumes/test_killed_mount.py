@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 import trio
-from hypothesis import settings
 
-from tests.conftest import NIGHTLY
+from tests.examples import IS_NIGHT
 from trikubelet.linux.mount_table import MountTable
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 PROJECT: Final = Path(__file__).parents[2]
 SHARES: Final = os.cpu_count() or 1
-AT_NIGHT: Final = settings.get_current_profile_name() == NIGHTLY
+AT_NIGHT: Final = IS_NIGHT
 PODS: Final = ("folders", "content", "csi", *(["all"] if AT_NIGHT else []))
 PATIENCE: Final = 900.0
 """Seconds."""

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import pytest
 import trio
-from hypothesis import settings
 
-from tests.conftest import NIGHTLY
+from tests.examples import IS_NIGHT
 from tests.patience import PATIENCE
 from tests.volumes import link_swapper
 from tests.volumes.stage import empty_dir
@@ -41,7 +40,7 @@ from trikubelet.volumes.mount_labels import MountLabels
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-SECONDS: Final = 60.0 if settings.get_current_profile_name() == NIGHTLY else 1.0
+SECONDS: Final = 60.0 if IS_NIGHT else 1.0
 """Of each attack; there are two. One goes on until all of `WANTED` was seen."""
 WANTED: Final = frozenset({"bound", "refused", "read", "written"})
 CONTAINERS: Final = 3

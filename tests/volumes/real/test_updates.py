@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
-from tests.conftest import NIGHTLY, PROFILE
+from tests.examples import IS_NIGHT
 from tests.volumes.real.joined_node import mounts
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.volumes.real.joined_node import JoinedNode
 
-UPDATES: Final = 1000 if os.environ.get(PROFILE) == NIGHTLY else 250
+UPDATES: Final = 1000 if IS_NIGHT else 250
 UPDATES_ON_CONTAINERD: Final = UPDATES // 5
 """The volume is the same; the reader's container is another."""
 FILES: Final = tuple("abcd")

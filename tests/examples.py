@@ -1,0 +1,23 @@
+"""How many examples a test tries: all of them at night, a quarter by day.
+
+The night is a run with the profile `nightly` in HYPOTHESIS_PROFILE, which `make nightly` sets. By day a property that
+says no number of its own gets 25 examples, always the same.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+PROFILE: Final = "HYPOTHESIS_PROFILE"
+"""Name of an environment variable."""
+NIGHTLY: Final = "nightly"
+IS_NIGHT: Final = os.environ.get(PROFILE) == NIGHTLY
+SHARE: Final = 4
+BY_DAY: Final = 100 // SHARE
+"""Examples of a property that says no number."""
+
+
+def examples(count: int) -> int:
+    """Return `count` at night, and a quarter of it by day, at least 1."""
+    return count if IS_NIGHT else max(1, count // SHARE)

@@ -1,0 +1,163 @@
+"""A machine of its own for a process that runs tests: network, mounts, cgroups, /run and pods' logs.
+
+Processes, devices, the clock and the tree of cgroup v2 are shared. The first process of a session makes the cgroups
+(`make`), the worker that it forks moves in (`enter`), and when the worker has ended, the first process says what still
+runs there, ends it, and removes the cgroups (`remove`). Only for root, with cgroup v1: a v2 group that has processes
+gives its controllers to no group below.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from tests.own_machine import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CGROUPS: Final = Path("/sys/fs/cgroup")
+FOLDERS: Final = ("/run", "/var/log/pods", "/var/log/containers")
+"""Empty at first for each worker."""
+LAST_TO_GO: Final = 10.0
+"""Seconds in which what runs in a worker's cgroups may end by itself."""
+COMMANDS: Final = ("ip", "mount", "umount")
+MADE: Final = "trikubelet"
+"""How names of cgroups begin that agents and keepers make. containerd leaves `k8s.io` wherever it has run."""
+
+
+@attrs.frozen
+class Hierarchy:
+    """One mount of cgroups."""
+
+    folder: Path
+    kind: str
+    options: str
+    here: Path
+    """The group that this process is in."""
+
+
+def hierarchies() -> list[Hierarchy]:
+    """Return the mounts of cgroups that this process sees."""
+    groups = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, names, group = line.split(":", 2)
+        groups.update(dict.fromkeys(names.split(","), group))
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        root, folder = before.split()[3:5]
+        kind, _, options = after.split()
+        if kind in ("cgroup", "cgroup2") and root == "/":
+            words = [word for word in options.split(",") if word not in ("rw", "ro")] if kind == "cgroup" else [""]
+            known = [word.removeprefix("name=") if word not in groups else word for word in words]
+            group = next((groups[word] for word in [*words, *known] if word in groups), "/")
+            found.append(Hierarchy(Path(folder), kind, ",".join(words), Path(folder) / group.lstrip("/")))
+    return found
+
+
+def possible() -> bool:
+    """Return whether workers can have machines here."""
+    return (
+        os.geteuid() == 0 and all(map(shutil.which, COMMANDS)) and any(each.kind == "cgroup" for each in hierarchies())
+    )
+
+
+@attrs.frozen
+class WorkerMachine:
+    """The machine of one worker. `name` is that of its cgroups."""
+
+    name: str
+    hierarchies: list[Hierarchy] = attrs.field(factory=hierarchies)
+
+    def _groups(self) -> list[Path]:
+        return [each.here / self.name for each in self.hierarchies if each.kind == "cgroup"]
+
+    def make(self) -> None:
+        """Make its cgroups."""
+        for group in self._groups():
+            group.mkdir()
+            for file in ("cpuset.cpus", "cpuset.mems"):
+                if (group.parent / file).exists() and (group / file).exists():
+                    (group / file).write_text((group.parent / file).read_text())
+
+    def enter(self) -> None:
+        """Move this process, which has no threads, into the machine."""
+        from trikubelet.embedded.keeper import linux
+
+        for group in self._groups():
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+        linux.unshare(linux.CLONE_NEWNET | linux.CLONE_NEWNS | linux.CLONE_NEWCGROUP)
+        run("mount", "--make-rprivate", "/")
+        run("umount", "--recursive", "--lazy", str(CGROUPS))
+        run("mount", "-t", "tmpfs", "none", str(CGROUPS))
+        for each in self.hierarchies:
+            each.folder.mkdir(parents=True, exist_ok=True)
+            named = ["-o", f"none,{each.options}"] if each.options.startswith("name=") else ["-o", each.options]
+            run("mount", "-t", each.kind, *(named if each.kind == "cgroup" else []), "none", str(each.folder))
+        for folder in map(Path, FOLDERS):
+            if folder.is_dir():
+                run("mount", "-t", "tmpfs", "none", str(folder))
+        for folder in ("/run/lock", "/run/netns"):
+            Path(folder).mkdir()
+        _make_network()
+
+    def left(self) -> Iterator[str]:
+        """Yield what runs in its cgroups, and the cgroups that agents and runtimes have left."""
+        for pid in self._pids():
+            command = b""
+            with contextlib.suppress(OSError):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            yield f"process {pid}: {command.replace(bytes(1), b' ').decode(errors='replace')[:200]}"
+        for group in self._groups():
+            for path in group.rglob("*"):
+                if path.is_dir() and path.name.startswith(MADE):
+                    yield f"cgroup {path}"
+
+    def _pids(self) -> set[int]:
+        files = (file for group in self._groups() for file in (group / "cgroup.procs", *group.rglob("cgroup.procs")))
+        found: set[int] = set()
+        for file in files:
+            with contextlib.suppress(OSError):
+                found.update(map(int, file.read_text().split()))
+        return found
+
+    def remove(self) -> list[str]:
+        """End what still runs there, after a moment in which it may end by itself. Return what was left."""
+        give_up = time.monotonic() + LAST_TO_GO
+        while (left := sorted(self.left())) and time.monotonic() < give_up:
+            time.sleep(0.1)
+        while pids := self._pids():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+        for group in self._groups():
+            for path in sorted(group.rglob("*"), reverse=True):
+                if path.is_dir():
+                    path.rmdir()
+            group.rmdir()
+        return left
+
+
+def _make_network() -> None:
+    """Make a loopback device and a device with a way to everywhere, behind which nobody answers."""
+    for words in (
+        "link set lo up",
+        "link add eth0 type veth peer name outside",
+        "link set outside up",
+        "link set eth0 up",
+        "address add 192.0.2.2/24 dev eth0",
+        "route add default via 192.0.2.1",
+    ):
+        run("ip", *words.split())
+    if Path("/proc/sys/net/ipv6").exists():
+        run("ip", "address", "add", "fd00::2/64", "dev", "eth0", "nodad")
+        run("ip", "route", "add", "default", "via", "fd00::1")
