@@ -19,7 +19,7 @@ import pytest
 
 from tests import worker_machine
 from tests.containerd_programs import missing_programs
-from tests.examples import BY_DAY, NIGHTLY, PROFILE
+from tests.examples import BY_DAY, IS_NIGHT, NIGHTLY, PROFILE
 from tests.watchdog import bounded
 from tests.workers import LEFTOVERS, MACHINE
 from trikubelet.telemetry.logs import configure_logging
@@ -71,6 +71,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _missing(item: pytest.Item) -> str | None:
+    if item.get_closest_marker("night") and not IS_NIGHT:
+        return "runs at night"
     if item.get_closest_marker("root") and os.geteuid() != 0:
         return "needs root"
     if item.get_closest_marker("containerd"):
