@@ -8,16 +8,19 @@ STATE ?= $(if $(XDG_STATE_HOME),$(XDG_STATE_HOME),$(HOME)/.local/state)/trikubel
 # registry's service is not for this machine to have.
 DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static bash-static docker-registry iproute2 \
   iptables procps dbus-daemon libseccomp2 passt chromium chromium-driver
-# Four processes for two cores: one begins with the tests on containerd, another with those that use the machine
-# otherwise, and both wait for it much of the time.
+# Four processes for two cores: those of the tests on containers wait for the machine much of the time.
 PYTEST_ARGS ?= --processes 4
 
-.PHONY: run test lint types protos check-protos parity mutants nightly perf docs reference packages wheel pex deb binary image clean
+.PHONY: run test pytest lint types protos check-protos parity mutants nightly perf docs reference packages wheel pex deb binary image clean
 
 run: $(VENV)/installed
 	$(BIN)/trikubelet run --manifests examples/pods --root-dir $(STATE) --runtime-endpoint embedded
 
-test: $(VENV)/installed-dev packages lint types check-protos
+# The checks need one processor for half a minute, in which pytest collects the tests on another one.
+test: $(VENV)/installed-dev packages
+	@$(MAKE) --no-print-directory --jobs 4 pytest lint types check-protos
+
+pytest: $(VENV)/installed-dev packages
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests import worker_machine
 from tests.patience import PATIENCE
+from tests.workers import units_of
 
 PROJECT = Path(__file__).parents[1]
 
@@ -114,3 +118,101 @@ def test_warnings_are_told(tmp_path: Path) -> None:
     assert code == 0
     assert "1 passed, 1 warning" in told
     assert "odd thing" in told
+
+
+class Item:
+    """A test as `units_of` looks at it."""
+
+    def __init__(self, nodeid: str, together: pytest.Mark | None) -> None:
+        self.nodeid = nodeid
+        self._together = together
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return self._together if name == "together" else None
+
+
+def items(*modules: str, together: pytest.MarkDecorator | None = None) -> list[Item]:
+    mark = None if together is None else together.mark
+    return [Item(f"{module}::test_{number}", mark) for module in modules for number in range(2)]
+
+
+def units(found: list[Item], seconds: dict[str, float]) -> list[tuple[str, list[int]]]:
+    return [(unit.name, list(unit.left)) for unit in units_of(found, seconds)]  # type: ignore[arg-type]
+
+
+def test_each_module_is_a_unit_and_the_longest_is_the_first() -> None:
+    assert units(items("a", "b", "c"), {"b": 5.0, "c": 9.0}) == [("c", [4, 5]), ("b", [2, 3]), ("a", [0, 1])]
+
+
+def test_what_belongs_together_is_one_unit_as_long_as_its_modules() -> None:
+    found = items("a", "b", together=pytest.mark.together("one")) + items("c")
+    assert units(found, {"a": 3.0, "b": 3.0, "c": 5.0}) == [("one", [0, 1, 2, 3]), ("c", [4, 5])]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "parts"),
+    [
+        ({"a": 9.0, "b": 4.0, "c": 3.0, "d": 2.0}, [[0, 1], [2, 3, 4, 5, 6, 7]]),
+        ({}, [[0, 1, 4, 5], [2, 3, 6, 7]]),
+    ],
+)
+def test_a_group_that_may_be_cut_is_cut_between_modules(seconds: dict[str, float], parts: list[list[int]]) -> None:
+    found = items("a", "b", "c", "d", together=pytest.mark.together("many", parts=2))
+    assert units(found, seconds) == [("many", part) for part in parts]
+    assert [part for _, part in units(found[:2], seconds)] == [[0, 1]], "no unit without tests"
+
+
+OF_MACHINE = "pytestmark = pytest.mark.together('machine')\n"
+ON_MACHINES = """
+def network():
+    return os.readlink("/proc/self/ns/net")
+"""
+
+
+@pytest.mark.root
+def test_workers_but_the_first_have_machines_of_their_own(tmp_path: Path) -> None:
+    if not worker_machine.possible():
+        pytest.skip("no cgroup v1")
+    waiting = "import time\ndef test_it():\n    note(network())\n    while len(notes()) < 3: time.sleep(0.01)\n"
+    tell = "def notes():\n    return (FOLDER / 'notes').read_text().splitlines()\n"
+    module = NOTE + ON_MACHINES + tell + waiting
+    code, told = run(
+        tmp_path,
+        "--processes=3",
+        test_a=OF_MACHINE + module,
+        test_b=module,
+        test_c=module,
+    )
+    assert code == 0, told
+    networks = {what for what, _ in notes(tmp_path)}
+    assert len(networks) == 3
+    assert str(Path("/proc/self/ns/net").readlink()) in networks
+
+
+@pytest.mark.root
+def test_what_runs_on_when_a_worker_ends_is_told_and_ended(tmp_path: Path) -> None:
+    if not worker_machine.possible():
+        pytest.skip("no cgroup v1")
+    leaving = (
+        "import subprocess\nfrom pathlib import Path\ndef test_it():\n"
+        "    started = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+        "    Path('/sys/fs/cgroup/memory/trikubelet-left').mkdir()\n"
+        "    (FOLDER / 'pid').write_text(str(started.pid))\n"
+    )
+    waiting = "def test_it():\n    while not (FOLDER / 'pid').exists(): pass"
+    plugin = ("-p", "tests.conftest")
+    code, told = run(
+        tmp_path,
+        "--processes=2",
+        *plugin,
+        test_a=OF_MACHINE + waiting,
+        test_b=leaving,
+    )
+    assert code == 1, told
+    assert "2 passed" in told
+    pid = (tmp_path / "pid").read_text()
+    assert f"process {pid}: sleep 1000" in told
+    assert re.search(r"cgroup /sys/fs/cgroup/\S*/trikubelet-left", told)
+    state = Path(f"/proc/{pid}/stat")
+    assert not state.exists() or " Z " in state.read_text(), "only init has still to take notice of its end"
+    assert not list(Path("/sys/fs/cgroup").glob("memory/**/trikubelet-left"))

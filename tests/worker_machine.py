@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CGROUPS: Final = Path("/sys/fs/cgroup")
 FOLDERS: Final = ("/run", "/var/log/pods", "/var/log/containers")
 """Empty at first for each worker."""
-LAST_TO_GO: Final = 10.0
+LAST_TO_GO: Final = 5.0
 """Seconds in which what runs in a worker's cgroups may end by itself."""
 COMMANDS: Final = ("ip", "mount", "umount")
 MADE: Final = "trikubelet"
