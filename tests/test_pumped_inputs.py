@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.http.streaming.test_spdy_frames import VECTORS
 from tests.rpc.grpc.conversations import PREFACE
 from tests.watchdog import EXAMPLE, LIMIT, assert_quick
@@ -56,7 +57,7 @@ from trikubelet.volumes.flex.answers import parse_answer
 Read: TypeAlias = Callable[[bytes], object]
 LENGTH: Final = 16 * 1024
 """Bytes. Time in proportion to it is a few milliseconds, in proportion to its square minutes."""
-EXAMPLES: Final = int(os.environ.get("PUMPED_INPUTS", "40"))
+EXAMPLES: Final = int(os.environ.get("PUMPED_INPUTS", examples(40)))
 """For each reader."""
 HEADERS: Final = [(b":method", b"POST"), (b":path", b"/a.Service/Method"), (b"x-long", b"value" * 20)]
 

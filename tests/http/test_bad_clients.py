@@ -17,7 +17,7 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.examples import IS_NIGHT
+from tests.examples import IS_NIGHT, examples
 from tests.node_api.tls_peers import Shown, authority, client_context, client_stream, serving_pair
 from trikubelet.http.messages import AnyResponse, Request, Response, Takeover, UpgradeResponse
 from trikubelet.node_api.listeners import NODE_LIMITS, NodeListeners, Port
@@ -32,7 +32,7 @@ GET: Final = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 UPGRADE: Final = b"GET /exec HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: shell\r\n\r\n"
 IMPATIENT: Final = attrs.evolve(NODE_LIMITS, header_timeout=0.4, body_timeout=0.4, idle_timeout=0.4, linger_timeout=0.2)
 TRIES: Final = 3
-REQUESTS: Final = 10_000 if IS_NIGHT else 3000
+REQUESTS: Final = 10_000 if IS_NIGHT else 1500
 MIB: Final = 2**20
 CONTEXT: Final = client_context()
 
@@ -285,7 +285,7 @@ async def throw(listeners: NodeListeners, name: str, dialled: bool, data: bytes)
 
 @pytest.mark.fuzz
 @given(st.lists(IMPERTINENT, min_size=1, max_size=10))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_bytes_end_their_connection_and_nothing_else(thrown: list[bytes]) -> None:
     async def main() -> None:
         async with serving() as listeners:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from tests.examples import examples
 from trikubelet.http.limits import Limits
 from trikubelet.http.messages import (
     AnyResponse,
@@ -431,7 +432,7 @@ async def test_shutdown_cancels_what_does_not_finish(autojump_clock: MockClock) 
 
 @pytest.mark.fuzz
 @given(st.lists(st.binary(max_size=200) | st.sampled_from([GET, b"GET / ", b"\r\n", b"Host: h\r\n\r\n"]), max_size=8))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_bytes_end_at_most_their_connection(pieces: list[bytes]) -> None:
     async def main() -> None:
         server = HttpServer(echo)

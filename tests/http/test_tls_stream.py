@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from OpenSSL import SSL
 
+from tests.examples import examples
 from tests.node_api.tls_peers import (
     ECDSA,
     RSA,
@@ -268,7 +269,7 @@ async def outcome(sent: bytes) -> Exception | None:
 @given(
     st.binary(max_size=400) | st.binary(max_size=400).map(lambda data: b"\x16\x03\x01\x00\xff\x01\x00\x00\xfb" + data)
 )
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_no_handshake_fails_as_one(sent: bytes) -> None:
     assert isinstance(trio.run(outcome, sent), HandshakeError)
 
@@ -277,7 +278,7 @@ def test_what_is_no_handshake_fails_as_one(sent: bytes) -> None:
     st.binary(min_size=1, max_size=400)
     | st.binary(min_size=24, max_size=300).map(lambda b: b"\x17\x03\x03\x00\x18" + b)
 )
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_garbage_after_the_handshake_breaks_the_connection(sent: bytes) -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()

@@ -9,6 +9,7 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trikubelet.node_api.log_file import BLOCK, LogFile
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ async def test_a_tail_begins_where_so_many_whole_lines_begin(
 
 
 @given(st.lists(st.integers(0, 2 * BLOCK), max_size=5), st.integers(0, 6), st.booleans())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_tail_is_what_splitting_the_whole_file_gives(
     tmp_path: Path, lengths: list[int], lines: int, torn: bool
 ) -> None:

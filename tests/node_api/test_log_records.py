@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trikubelet.node_api import log_records
 from trikubelet.node_api.log_records import LogOptions, RecordFilter
 from trikubelet.node_api.log_stamps import fixed_width, nanoseconds, nanoseconds_of
@@ -221,13 +222,13 @@ def naive(log: bytes, options: LogOptions) -> bytes:
 
 
 @given(LOGS, OPTIONS, st.integers(1, 100))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_any_log_in_any_blocks_gives_what_the_naive_reader_gives(log: bytes, options: LogOptions, block: int) -> None:
     assert filtered(log, options, block=block) == naive(log, options)
 
 
 @given(st.lists(WHOLE, max_size=12).map(b"".join) | LOGS, OPTIONS)
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 def test_blocks_as_a_whole_give_what_their_records_give_one_by_one(log: bytes, options: LogOptions) -> None:
     slow = RecordFilter(options)
     slow._blocks.filter = lambda lines: None  # type: ignore[method-assign]

@@ -12,6 +12,7 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trikubelet.broadcast import Broadcast, Subscription
 from trikubelet.node_api import rotated_logs
 from trikubelet.node_api.container_logs import copy_log
@@ -214,7 +215,7 @@ async def test_a_file_that_blows_up_is_read_in_small_pieces(tmp_path: Path) -> N
 
 
 @given(st.lists(st.binary(max_size=3000), min_size=1, max_size=4), st.integers(1, 500), st.integers(1, 200))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_members_of_a_compressed_file_are_read_one_after_the_other_in_any_pieces(
     tmp_path: Path, members: list[bytes], most: int, packed_block: int
 ) -> None:

@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from tests.examples import examples
 from tests.volumes.stage import pod
 from trikubelet.api import PersistentVolume, PersistentVolumeSpec
 from trikubelet.volumes.decisions import (
@@ -240,4 +241,4 @@ class VolumesOfANode(RuleBasedStateMachine):
 
 
 TestVolumesOfANode = VolumesOfANode.TestCase
-TestVolumesOfANode.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+TestVolumesOfANode.settings = settings(max_examples=examples(300), stateful_step_count=50, deadline=None)

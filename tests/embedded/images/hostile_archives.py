@@ -14,13 +14,14 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from tests.embedded.images.archives import OciLayout, image_spec
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
 SCALE: Final = int(os.environ.get("ARCHIVE_SCALE", "1"))
-"""How many times as many entries as by day have the layers that are written to disk before they are refused."""
+"""How many times as many entries as else have the layers that are written to disk before they are refused."""
 FILE, HARD_LINK, LINK, FOLDER = b"0", b"1", b"2", b"5"
 _GLOBAL, _EXTENDED = b"g", b"x"
 _BLOCK: Final = 512
@@ -100,16 +101,16 @@ def _attributes_of_each_folder() -> Iterator[bytes]:
 
 def _small_attributes_of_each_folder() -> Iterator[bytes]:
     small = attributes(1, 3000)
-    yield from (entry(f"d{number}", FOLDER, fields=small) for number in range(2000 * SCALE))
+    yield from (entry(f"d{number}", FOLDER, fields=small) for number in range(examples(2000) * SCALE))
 
 
 def _long_names() -> Iterator[bytes]:
     folder = _long_path(18, 200)
-    yield from (entry(f"{folder}/{number}") for number in range(2000 * SCALE))
+    yield from (entry(f"{folder}/{number}") for number in range(examples(2000) * SCALE))
 
 
 def _many_names_in_one_folder_that_is_hidden() -> Iterator[bytes]:
-    yield from (entry(f"d/{number:0250}", LINK, link="x") for number in range(3000 * SCALE))
+    yield from (entry(f"d/{number:0250}", LINK, link="x") for number in range(examples(3000) * SCALE))
     yield entry("d/.wh..wh..opq")
 
 
@@ -123,17 +124,17 @@ def _targets_beyond_all_bounds() -> Iterator[bytes]:
 
 def _implied_folders() -> Iterator[bytes]:
     deep = _long_path(150, 20)
-    yield from (entry(f"{number}/{deep}/file") for number in range(15 * SCALE))
+    yield from (entry(f"{number}/{deep}/file") for number in range(examples(15) * SCALE))
 
 
 def _hard_links() -> Iterator[bytes]:
-    for number in range(2000 * SCALE):
+    for number in range(examples(2000) * SCALE):
         yield entry(f"f{number}")
         yield entry(f"h{number}", HARD_LINK, link=f"f{number}")
 
 
 def _whiteouts() -> Iterator[bytes]:
-    yield from (entry(f"{number}/.wh.{number:0240}") for number in range(2000 * SCALE))
+    yield from (entry(f"{number}/.wh.{number:0240}") for number in range(examples(2000) * SCALE))
 
 
 def _small_fields() -> Iterator[bytes]:
@@ -233,7 +234,7 @@ def _files_with_long_names(path: Path) -> None:
 def _files_with_large_headers(path: Path) -> None:
     large = {f"x{number}": "v" * 11_000 for number in range(90)}
     with gzip.open(path, "wb", compresslevel=1) as out:
-        for number in range(60):
+        for number in range(examples(60)):
             out.write(entry(str(number), fields=large))
         out.write(_END)
 
@@ -274,12 +275,18 @@ _ARCHIVES: Final[dict[str, Callable[[Path], None]]] = {
 }
 
 
-def write_hostile_archives(folder: Path, seeds: Iterable[int]) -> list[Path]:
-    """All of them, and one of chance for each seed."""
+def write_hostile_archives(folder: Path) -> list[Path]:
+    """All that are refused before a layer is unpacked."""
     paths: list[Path] = []
     for name, write in _ARCHIVES.items():
         paths.append(folder / f"{name}.tar")
         write(paths[-1])
+    return paths
+
+
+def write_hostile_layers(folder: Path, seeds: Iterable[int]) -> list[Path]:
+    """An archive with each of the layers, and one with a layer of chance for each seed."""
+    paths: list[Path] = []
     for name, entries in _LAYERS.items():
         paths.append(folder / f"{name}.tar")
         write_layer_archive(paths[-1], entries())

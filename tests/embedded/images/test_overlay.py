@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.embedded.images.archives import Entry, directory, layer
+from tests.examples import examples
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.lower import LowerLayers
 from trikubelet.embedded.images.memory import MemoryBudget
@@ -76,7 +77,7 @@ ENTRIES = st.one_of(
 
 @pytest.mark.root
 @given(st.lists(st.lists(ENTRIES, max_size=5), min_size=2, max_size=3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_kernels_merge_of_overlay_layers_equals_the_flat_root(
     tmp_path_factory: pytest.TempPathFactory, layers: list[list[Entry]]
 ) -> None:

@@ -24,6 +24,7 @@ from tests.embedded.images.archives import (
     oci_archive,
     pack,
 )
+from tests.embedded.images.hostile_archives import entry, write_layer_archive
 from trikubelet.clock import SystemClock
 from trikubelet.embedded.images.errors import (
     ArchiveError,
@@ -296,12 +297,13 @@ async def test_two_imports_of_one_archive_at_once_give_one_image(store: ImageSto
 
 
 async def test_a_cancelled_import_leaves_nothing(store: ImageStore, tmp_path: Path) -> None:
-    path = oci_archive(tmp_path / "a.tar", [layer(*(f"f{number}" for number in range(20_000)))], "one")
+    path = tmp_path / "one.tar"
+    write_layer_archive(path, (entry(f"f{number}") for number in range(20_000)))
     with trio.move_on_after(0.05) as scope:
         await store.import_archive(path)
     assert scope.cancelled_caught
     assert leftovers(tmp_path) == []
-    assert store.resolve("one") is None
+    assert store.resolve("localhost/one:1") is None
 
 
 def named_evil(top: Path) -> list[Path]:

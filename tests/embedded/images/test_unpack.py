@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.embedded.images.archives import Entry, directory, layer
+from tests.examples import examples
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.lower import LowerLayers, is_opaque, is_whiteout
 from trikubelet.embedded.images.memory import MemoryBudget
@@ -454,7 +455,7 @@ ENTRIES = st.one_of(
 
 
 @given(st.lists(st.lists(ENTRIES, max_size=8), min_size=1, max_size=3), st.booleans())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_the_layers_hold_nothing_is_written_outside(
     tmp_path_factory: pytest.TempPathFactory, layers: list[list[Entry]], overlay: bool
 ) -> None:
@@ -467,7 +468,7 @@ def test_whatever_the_layers_hold_nothing_is_written_outside(
 
 
 @given(st.binary(max_size=2000), st.integers(0, 3000))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_noise_in_a_tar_is_refused_or_harmless(
     tmp_path_factory: pytest.TempPathFactory, noise: bytes, position: int
 ) -> None:

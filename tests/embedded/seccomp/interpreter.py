@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LOAD, AND, JUMP, EQUAL, GREATER, GREATER_EQUAL, BITS_SET, RETURN = 0x20, 0x54, 0x05, 0x15, 0x25, 0x35, 0x45, 0x06
+
+_TESTS: Final = {EQUAL: operator.eq, GREATER: operator.gt, GREATER_EQUAL: operator.ge, BITS_SET: operator.and_}
 
 Program = list[tuple[int, int, int, int]]
 
@@ -34,9 +37,11 @@ def run(program: Program, audit: int, number: int, arguments: Sequence[int] = ()
     while True:
         code, yes, no, value = program[place]
         place += 1
-        if code == RETURN:
+        if code in _TESTS:
+            place += yes if _TESTS[code](accumulator, value) else no
+        elif code == RETURN:
             return value
-        if code == LOAD:
+        elif code == LOAD:
             accumulator = words[value // 4]
         elif code == AND:
             accumulator &= value
@@ -44,13 +49,6 @@ def run(program: Program, audit: int, number: int, arguments: Sequence[int] = ()
             place += value
         elif code == 0x02:
             memory[value] = accumulator
-        elif code == 0x60:
-            accumulator = memory[value]
         else:
-            holds = {
-                EQUAL: accumulator == value,
-                GREATER: accumulator > value,
-                GREATER_EQUAL: accumulator >= value,
-                BITS_SET: accumulator & value != 0,
-            }[code]
-            place += yes if holds else no
+            assert code == 0x60
+            accumulator = memory[value]

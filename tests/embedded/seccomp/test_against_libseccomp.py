@@ -16,6 +16,7 @@ import pytest
 
 from tests.embedded.seccomp import libseccomp
 from tests.embedded.seccomp.interpreter import program_of, run
+from tests.examples import examples
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.seccomp.bpf import ENOSYS, assemble
 from trikubelet.embedded.seccomp.filters import _runtime_default_text
@@ -226,7 +227,7 @@ def test_without_architectures_only_the_machines_own_calls_are_known() -> None:
 def test_random_profiles() -> None:
     random_numbers = random.Random(18)
     names = sorted(name for name in ABIS_OF_MACHINE["x86_64"][0].numbers if is_known_to_both(name))
-    for _ in range(25):
+    for _ in range(examples(25)):
         assert_same(read(random_profile(random_numbers, names)))
 
 

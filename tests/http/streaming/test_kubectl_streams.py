@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from tests.examples import examples
 from trikubelet.http.messages import JSON, AnyResponse, Request, Response, Takeover, UpgradeResponse
 from trikubelet.http.server import HttpServer
 from trikubelet.http.streaming.command import CommandResult, CommandStreams, Exited, Failed, TerminalSize
@@ -175,8 +176,9 @@ async def test_exec_tells_why_nothing_ran(tmp_path: Path, websockets: str) -> No
 
 @TRANSPORT
 async def test_exec_gives_all_output_before_the_end(tmp_path: Path, websockets: str) -> None:
-    done = await _kubectl(tmp_path, websockets, "exec", "p", "--", "yes", "20000")
-    assert (done.returncode, len(done.stdout)) == (0, 20_000_000), done.stderr
+    lines = examples(20_000)
+    done = await _kubectl(tmp_path, websockets, "exec", "p", "--", "yes", str(lines))
+    assert (done.returncode, len(done.stdout)) == (0, lines * 1000), done.stderr
 
 
 @TRANSPORT

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 import trio
 from trio.testing import memory_stream_pair
 
+from tests.examples import examples
 from trikubelet.http.streaming.channels import V4_BASE64, V5, open_channels
 from trikubelet.http.streaming.spdy import open_spdy
 from trikubelet.http.streaming.spdy_frames import Data, Frame, FrameEncoder, Ping, RstStream, SynStream
@@ -17,7 +18,7 @@ from trikubelet.http.streaming.websocket import WebSocketByteStream, open_websoc
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROUNDS = 2500
+ROUNDS: Final = examples(2500)
 
 
 def random_bytes(chance: random.Random) -> bytes:

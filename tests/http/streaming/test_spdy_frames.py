@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from trikubelet.http.streaming.spdy_frames import (
     Data,
     Frame,
@@ -131,7 +132,7 @@ FRAMES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(FRAMES, max_size=8), st.integers(1, 64))
 def test_frames_survive_the_wire_in_pieces_of_any_size(frames: list[Frame], step: int) -> None:
     encoder = FrameEncoder()
@@ -215,7 +216,7 @@ def test_frames_before_an_error_are_delivered() -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(2000), deadline=None)
 @given(st.lists(st.binary(max_size=200) | FRAMES.map(FrameEncoder().encode), max_size=5))
 def test_random_bytes_give_frames_or_an_error(parts: list[bytes]) -> None:
     with suppress(SpdyProtocolError):

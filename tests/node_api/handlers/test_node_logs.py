@@ -13,6 +13,7 @@ import trio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.node_api.handlers.stage import ask, talk
 from tests.patience import PATIENCE
 from trikubelet.http.routing import Route, Router
@@ -238,7 +239,7 @@ PIECES = st.sampled_from(
 @example("../secret", False)
 @example("up/secret", False)
 @example("link", True)
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_path_shows_what_is_outside(node: Node, path: str, as_query: bool) -> None:
     for name, target in (("up", ".."), ("link", "../secret"), ("proc", "/proc")):
         if not (node.logs / name).is_symlink():

@@ -1,6 +1,6 @@
 """The protocol beside h2, which judges: random conversations mean the same to both, and both answer the same.
 
-3,000 conversations of each side by day, and a million by night (`DOCUMENT_INPUTS`).
+750 conversations of each side by day, and a million by night (`DOCUMENT_INPUTS`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 from hpack import Decoder
 from hyperframe.frame import ContinuationFrame, Frame, HeadersFrame, WindowUpdateFrame
 
+from tests.examples import examples
 from tests.rpc.grpc.conversations import PREFACE, REQUEST, Does, Says, conversation
 from tests.rpc.grpc.h2_judge import Judge
 from tests.watchdog import one_example
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from trikubelet.rpc.grpc.hpack import Headers
 
-INPUTS: Final = int(os.environ.get("DOCUMENT_INPUTS", "3000"))
+INPUTS: Final = int(os.environ.get("DOCUMENT_INPUTS", examples(3000)))
 
 _RESPONSE: Final[Headers] = [(b":status", b"200"), (b"x-many", b"a" * 40), (b"x-one", b"1")]
 

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.captured_logs import capture_logs
+from tests.examples import examples
 from tests.rpc.grpc.echo import EACH, JOIN, SPLIT, WHOLE, Echo, Text, call, open_call
 from tests.rpc.grpc.peer import Peer
 from trikubelet.rpc.cri.v1 import (
@@ -287,7 +288,7 @@ async def test_garbage_ends_its_own_connection_only(clock: MockClock, start: Sta
 
 
 @pytest.mark.fuzz
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_no_damage_to_what_a_client_says_hurts_the_server(data: st.DataObject) -> None:
     h2 = H2Connection()

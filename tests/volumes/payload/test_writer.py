@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.volumes.payload.steps import before_each_step, killed_before
 from trikubelet.volumes.payload.files import PayloadError, PayloadFile
 from trikubelet.volumes.payload.writer import is_written, write_payload
@@ -187,7 +188,7 @@ def test_a_version_that_somebody_deleted_is_written_anew(tmp_path: Path) -> None
     assert through_links(tmp_path) == {"a": b"1"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(contents_, contents_)
 def test_a_reader_at_any_moment_sees_the_old_or_the_new_content(old: Contents, new: Contents) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -209,7 +210,7 @@ def test_a_reader_at_any_moment_sees_the_old_or_the_new_content(old: Contents, n
         assert shown(folder) == through_links(folder) == new
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(contents_, contents_, contents_, st.integers(0, 60), st.integers(0, 60))
 def test_an_agent_killed_at_any_moment_leaves_old_or_new_and_the_next_repairs_it(
     old: Contents, new: Contents, last: Contents, first_kill: int, second_kill: int

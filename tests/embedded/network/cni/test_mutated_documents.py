@@ -1,6 +1,6 @@
 """Many inputs from anybody to each reader: documents that were whole, and of which parts were changed.
 
-10,000 for each by day, and a million by night (`DOCUMENT_INPUTS`). Each is read or refused, whatever it is, and what
+2,500 for each by day, and a million by night (`DOCUMENT_INPUTS`). Each is read or refused, whatever it is, and what
 was read can be passed on. Each costs far less than a second, since documents are bounded.
 """
 
@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.costs import peak_bytes
+from tests.examples import examples
 from tests.mutated import changed_document
 from tests.watchdog import one_example
 from trikubelet.embedded.network.cni.arguments import capability_arguments
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from trikubelet.embedded.network.cni.configuration import NetworkConfiguration
 
-INPUTS: Final = int(os.environ.get("DOCUMENT_INPUTS", "10000"))
+INPUTS: Final = int(os.environ.get("DOCUMENT_INPUTS", examples(10_000)))
 
 _PLUGIN: Final = {
     "cniVersion": "0.4.0",
