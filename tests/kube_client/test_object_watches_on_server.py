@@ -12,6 +12,7 @@ import trio
 from tests.apiserver.builders import pod_document
 from tests.apiserver.storage_controllers import StorageControllers, attachment_name
 from tests.apiserver.test_storage_controllers import claim_document, volume_document
+from tests.examples import examples
 from tests.kube_client.pod_scopes import PodScopes
 from tests.kube_client.test_informers_on_server import joined
 from tests.listening import told_by
@@ -91,18 +92,19 @@ async def test_a_server_that_does_not_know_of_the_pod_yet(autojump_clock: MockCl
 
 
 async def test_many_objects_are_followed(autojump_clock: MockClock) -> None:
+    count = examples(400)
     async with joined() as (server, cluster):
-        volumes = [{"name": f"v{index}", "secret": {"secretName": f"s{index}"}} for index in range(300)]
-        for index in range(300):
+        volumes = [{"name": f"v{index}", "secret": {"secretName": f"s{index}"}} for index in range(count)]
+        for index in range(count):
             server.admin.create({"kind": "Secret", "metadata": {"name": f"s{index}"}, "data": {"a": "Yg=="}})
         pods = PodScopes(cluster.watched)
         pods.follow(bind(server, "web", *volumes))
         await trio.sleep(60)
-        for index in range(0, 300, 50):
+        for index in range(0, count, 50):
             assert (await cluster.watched.secret("default", f"s{index}")).data == {"a": b"b"}
-        server.admin.patch("secrets", "s299", body={"data": {"a": "Yw=="}})
+        server.admin.patch("secrets", f"s{count - 1}", body={"data": {"a": "Yw=="}})
         await trio.sleep(1)
-        assert (await cluster.watched.secret("default", "s299")).data == {"a": b"c"}
+        assert (await cluster.watched.secret("default", f"s{count - 1}")).data == {"a": b"c"}
 
 
 async def test_a_claim_and_what_it_stands_for(autojump_clock: MockClock, nursery: trio.Nursery) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -413,16 +413,20 @@ def _resident() -> int:
 
 async def test_a_runtime_that_dies_breaks_the_streams(containerd: ContainerdNode, tmp_path: Path) -> None:
     async with served_on(containerd, tmp_path) as served:
-        for way in WAYS:
-            async with served.command(way, IN_OUT, "cat") as command:  # type: ignore[arg-type]
+        async with AsyncExitStack() as commands:
+            running = []
+            for way in WAYS:
+                command = await commands.enter_async_context(served.command(way, IN_OUT, "cat"))  # type: ignore[arg-type]
                 assert command.stdin is not None
                 await command.stdin.send_all(b"x")
                 await until(command.stdout, b"x")
-                try:
-                    containerd.kill()
+                running.append(command)
+            try:
+                containerd.kill()
+                for command in running:
                     assert isinstance(await command.result(), Failed)
-                finally:
-                    await trio.to_thread.run_sync(containerd.start)
+            finally:
+                await trio.to_thread.run_sync(containerd.start)
 
 
 async def test_what_the_runtime_refuses_is_told(containerd: ContainerdNode, tmp_path: Path) -> None:

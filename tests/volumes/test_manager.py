@@ -8,6 +8,7 @@ import attrs
 import pytest
 import trio
 
+from tests.examples import examples
 from tests.listening import told_by
 from tests.volumes.stage import (
     Stage,
@@ -360,15 +361,16 @@ async def test_usage_is_what_was_last_measured(stage: Stage, autojump_clock: Moc
         assert await manager.usage("uid-web") == {}
 
 
-async def test_hundreds_of_pods_leave_nothing(stage: Stage, autojump_clock: MockClock) -> None:
+async def test_many_pods_leave_nothing(stage: Stage, autojump_clock: MockClock) -> None:
+    pods = examples(300)
     stage.kind(EMPTY_DIR)
     stage.kind(CONFIG_MAP, refreshing=True)
     async with stage.running() as manager:
         async with trio.open_nursery() as nursery:
-            for number in range(300):
+            for number in range(pods):
                 nursery.start_soon(manager.prepare, pod(f"p{number}", empty_dir(), config_map()))
         async with trio.open_nursery() as nursery:
-            for number in range(300):
+            for number in range(pods):
                 nursery.start_soon(manager.release, f"uid-p{number}")
 
         assert set(manager.statistics().values()) == {0}

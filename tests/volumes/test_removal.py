@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.descriptors import open_descriptors
+from tests.examples import examples
 from tests.volumes.fake_mounter import FakeMounter
 from trikubelet.linux.mount_table import MountTable
 from trikubelet.linux.mounter import Mounter
@@ -60,7 +61,7 @@ def test_a_folder_that_is_gone_already_is_fine(tmp_path: Path) -> None:
 
 
 def test_folders_nested_deeper_than_the_stack_go_too(pod: Path) -> None:
-    nest(pod, 5000)
+    nest(pod, examples(5000))  # by day, too, more than functions may call each other
     before = open_descriptors()
     remove_folder(pod, go_on)
     assert not pod.exists()
