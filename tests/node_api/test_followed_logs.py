@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PROJECT: Final = Path(__file__).parents[2]
-MIB: Final = int(os.environ.get("FOLLOWED_LOG_MIB", "48"))
+MIB: Final = int(os.environ.get("FOLLOWED_LOG_MIB", examples(96)))
 ROTATIONS: Final = 20
 FOLLOWERS: Final = examples(200)
 SHORTER: Final = 64

@@ -95,8 +95,8 @@ def _global_attributes() -> Iterator[bytes]:
 
 
 def _attributes_of_each_folder() -> Iterator[bytes]:
-    large = attributes(90, 11_000)
-    yield from (entry(f"d{number}", FOLDER, fields=large) for number in range(300))
+    large = extended(attributes(90, 11_000))
+    yield from (large + entry(f"d{number}", FOLDER) for number in range(examples(480)))
 
 
 def _small_attributes_of_each_folder() -> Iterator[bytes]:
@@ -139,8 +139,8 @@ def _whiteouts() -> Iterator[bytes]:
 
 def _small_fields() -> Iterator[bytes]:
     keys = (chr(33 + a) + chr(62 + b) + chr(62 + c) for a in range(20) for b in range(60) for c in range(60))
-    fields = dict.fromkeys(keys, "")
-    yield from (entry(f"f{number}", fields=fields) for number in range(20))
+    fields = extended(dict.fromkeys(keys, ""))
+    yield from (fields + entry(f"f{number}") for number in range(20))
 
 
 def _holes() -> Iterator[bytes]:

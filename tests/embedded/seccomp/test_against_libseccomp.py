@@ -16,7 +16,7 @@ import pytest
 
 from tests.embedded.seccomp import libseccomp
 from tests.embedded.seccomp.interpreter import program_of, run
-from tests.examples import examples
+from tests.examples import IS_NIGHT, examples
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.seccomp.bpf import ENOSYS, assemble
 from trikubelet.embedded.seccomp.filters import _runtime_default_text
@@ -25,6 +25,7 @@ from trikubelet.embedded.seccomp.syscalls import ABIS_OF_MACHINE, MULTIPLEXED, X
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
 X86_ABIS = ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"]
 EDGES = (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 32, 1 << 63, (1 << 64) - 1)
@@ -50,14 +51,15 @@ def test_both_know_the_same_numbers() -> None:
 
 
 def assert_same(profile: Profile) -> None:
-    """Every number of every ABI, with every argument that the profile looks at below, at and above each limit."""
+    """The numbers of every ABI, with every argument that the profile looks at below, at and above each limit."""
     ours, theirs = program_of(assemble(profile)), program_of(libseccomp.compiled(with_ints(profile)))
     for abi in profile.abis:
         largest = max((libseccomp.number(abi, name) for rule in profile.rules for name in rule.names), default=0)
         stubbed = largest > 0 and profile.default & 0xFFFF0000 not in (ALLOW, LOG, TRACE)
         limits = limits_by_number(profile, abi)
         names = {number: name for name, number in abi.numbers.items()}
-        for number in numbers_to_try(abi):
+        named = {abi.numbers[name] for rule in profile.rules for name in rule.names if name in abi.numbers}
+        for number in numbers_to_try(abi, named | limits.keys()):
             for arguments in combinations(limits.get(number, {})):
                 expected = run(theirs, abi.audit, number, seen(names.get(number, ""), arguments))
                 if stubbed and number > largest:
@@ -97,8 +99,11 @@ def with_int(name: str, condition: Condition) -> Condition:
     return attrs.evolve(condition, value=value, value_two=value_two)
 
 
-def numbers_to_try(abi: Abi) -> Iterator[int]:
-    yield from range(abi.base, abi.base + BEYOND)
+def numbers_to_try(abi: Abi, named: AbstractSet[int]) -> Iterator[int]:
+    """By day every fourth number of those that no rule names."""
+    for number in range(abi.base, abi.base + BEYOND):
+        if IS_NIGHT or number in named or number % 4 == 0:
+            yield number
     yield from range(abi.base + 0xF0000, abi.base + 0xF0010)
     yield abi.base + 0x3FFFFFFF
 
