@@ -16,6 +16,7 @@ class SystemFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.system = root / "sys/devices/system"
+        self._made: set[Path] = set()
 
     def cpu(self, number: int, core: int, socket: int) -> None:
         self.write(f"cpu/cpu{number}/topology/core_id", f"{core}\n")
@@ -31,8 +32,11 @@ class SystemFolder:
             (self.system / f"node/node{number}/cpu{cpu}").mkdir()
 
     def write(self, path: str, text: str) -> None:
-        (self.system / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.system / path).write_text(text)
+        file = self.system / path
+        if file.parent not in self._made:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._made.add(file.parent)
+        file.write_text(text)
 
     def read(self) -> MachineTopology:
         return MachineTopology.read(self.root)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import traceback
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.own_machine import run, run_there
+from trikubelet.embedded.keeper import linux
 from trikubelet.linux import mount_calls as calls
 from trikubelet.linux.mount_table import MountTable
 from trikubelet.linux.shared_folder import MountsInsideError, share_folder, unshare_folder
@@ -101,18 +104,37 @@ def reaching_another_namespace(folder: Path) -> None:
     assert (root / "volume" / "seen").exists()
 
 
-@pytest.mark.parametrize(
-    "scenario",
-    [
-        on_a_private_mount,
-        by_a_link,
-        on_a_shared_mount,
-        after_an_interrupted_start,
-        with_volumes_inside,
-        on_a_disk_of_its_own,
-        reaching_another_namespace,
-    ],
+SCENARIOS: Final[tuple[Callable[[Path], None], ...]] = (
+    on_a_private_mount,
+    by_a_link,
+    on_a_shared_mount,
+    after_an_interrupted_start,
+    with_volumes_inside,
+    on_a_disk_of_its_own,
+    reaching_another_namespace,
 )
-async def test_a_folder_is_a_shared_mount(scenario: Callable[[Path], None], tmp_path: Path) -> None:
-    await run_there(scenario, tmp_path)
+
+
+def each_in_a_namespace(folder: Path) -> None:
+    """Run every scenario in a fork with a mount namespace of its own. A fork that fails has printed why."""
+    failed = []
+    for scenario in SCENARIOS:
+        (folder / scenario.__name__).mkdir()
+        child = os.fork()
+        if child == 0:
+            try:
+                linux.unshare(linux.CLONE_NEWNS)
+                scenario(folder / scenario.__name__)
+            except BaseException:  # noqa: BLE001 - the process ends here
+                os.write(2, f"{scenario.__name__}: {traceback.format_exc()}".encode())
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            failed.append(scenario.__name__)
+    assert failed == []
+
+
+async def test_a_folder_is_a_shared_mount(tmp_path: Path) -> None:
+    await run_there(each_in_a_namespace, tmp_path)
     assert not [mount for mount in MountTable.read().mounts if mount.point.is_relative_to(tmp_path)]
