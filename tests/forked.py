@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -185,6 +186,9 @@ def _origin() -> _Origin:
 def _serve(descriptor: int) -> None:
     for name in IMPORTED:
         importlib.import_module(name)
+    # What it has read is nobody's garbage: else each child would look through it, and copy it, when it ends.
+    gc.collect()
+    gc.freeze()
     with socket.socket(fileno=descriptor) as asked:
         while True:
             message, descriptors, _, _ = socket.recv_fds(asked, _MESSAGE, 3)
