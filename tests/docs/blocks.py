@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 GENERATED: Final = {"parity.md", "cli.md", "configuration-fields.md", "events.md"}
 
-_FENCE: Final = re.compile(r"^(```+)[^\n]*\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
+FENCE: Final = re.compile(r"^(```+)[^\n]*\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
 _INDENTED: Final = re.compile(r"(?:^\n|\A)((?:^(?:    .*)?\n)*^    .*\n)", re.MULTILINE)
 _INLINE: Final = re.compile(r"`(trikubelet [^`]+)`")
 _HEREDOC: Final = re.compile(r"<<'(\w+)'\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
@@ -43,9 +43,9 @@ def blocks() -> Iterator[Found]:
     """Every block of code, without its indentation."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        for fence in _FENCE.finditer(text):
+        for fence in FENCE.finditer(text):
             yield Found(page.name, fence[2])
-        for indented in _INDENTED.finditer(_FENCE.sub("\n", text)):
+        for indented in _INDENTED.finditer(FENCE.sub("\n", text)):
             yield Found(page.name, textwrap.dedent(indented[1]))
 
 
@@ -60,7 +60,7 @@ def commands() -> list[Found]:
             lines = [line for line in lines if line.startswith("$ ")]
         found += [Found(block.page, call[1]) for line in lines if (call := _CALL.match(line))]
     for page in PAGES:
-        text = _FENCE.sub("\n", page.read_text(encoding="utf-8"))
+        text = FENCE.sub("\n", page.read_text(encoding="utf-8"))
         found += [Found(page.name, " ".join(call[1].split()), is_inline=True) for call in _INLINE.finditer(text)]
     return sorted(set(found), key=str)
 

@@ -49,6 +49,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("wheel", tmp_path_factory.mktemp("dist"))
 
 
+@pytest.mark.night
+@pytest.mark.together("machine")
 def test_the_wheel_installs_into_an_empty_environment_and_runs(wheel: Path, tmp_path: Path) -> None:
     assert wheel.name == f"trikubelet-{__version__}-py3-none-any.whl"
     commands = tmp_path / "venv/bin"
@@ -102,6 +104,8 @@ def test_the_first_two_minutes_of_somebody_new(wheel: Path, tmp_path: Path) -> N
     assert processes_with(short) == []
 
 
+@pytest.mark.night
+@pytest.mark.together("machine")
 def test_the_one_file_runs_with_python_alone(tmp_path: Path) -> None:
     pex = build("pex", tmp_path)
     environment = {
