@@ -40,6 +40,7 @@ def test_a_crash_on_the_embedded_runtime_is_seen_step_by_step_and_nothing_stays(
     assert _processes_of(tmp_path) == []
 
 
+@pytest.mark.night
 def test_the_command_weighs_an_idle_agent_and_writes_its_aims(tmp_path: Path) -> None:
     aims = tmp_path / "aims.json"
     arguments = ["--only", "idle", "--pods", "100", "--containerd-pods", "0", "--window", "1", "--settle", "0"]

@@ -43,13 +43,13 @@ def test_few_pods_are_started_several_times() -> None:
 
 def test_simulated_pods_of_each_number_are_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "growth.json"
-    arguments = ["--only=simulated", "--simulated=20", "--simulated=10", f"--json={file}"]
+    arguments = ["--only=simulated", "--simulated=2", "--simulated=1", f"--json={file}"]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code in (0, 1), (done.output, done.exception)
     found = json.loads(file.read_text())
-    assert [(cost["kind"], cost["pods"]) for cost in found["costs"]] == [(SIMULATED, 10), (SIMULATED, 20)]
+    assert [(cost["kind"], cost["pods"]) for cost in found["costs"]] == [(SIMULATED, 1), (SIMULATED, 2)]
     assert all(cost[figure] > 0 for cost in found["costs"] for figure in ("start", "end"))
-    assert "simulated, 20 pods beside 10: start" in {aim["aim"] for aim in found["aims"]}
+    assert "simulated, 2 pods beside 1: start" in {aim["aim"] for aim in found["aims"]}
 
 
 @pytest.mark.root

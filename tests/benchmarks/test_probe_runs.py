@@ -22,6 +22,7 @@ def _aims(tmp_path: Path, *arguments: str) -> dict[str, float]:
     return {aim["aim"]: aim["value"] for aim in json.loads((tmp_path / "aims.json").read_text())}
 
 
+@pytest.mark.night
 def test_probes_of_an_agent_are_seen_to_come_in_time_and_pods_to_end_beside_them(tmp_path: Path) -> None:
     aims = _aims(tmp_path, "--only=load", "--probes=20", "--window=3", "--settle=0", "--deletions=1")
     assert len(aims) == 4

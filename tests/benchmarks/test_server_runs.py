@@ -27,6 +27,7 @@ def test_logs_are_read_by_every_kind_of_socket_and_query(tmp_path: Path) -> None
     assert min(aims.values()) > 0
 
 
+@pytest.mark.night
 def test_followers_are_seen_to_get_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(followers, "IDLE", 0.1)
     monkeypatch.setattr(followers, "STEADY_LINES", 10)
@@ -36,6 +37,7 @@ def test_followers_are_seen_to_get_everything(tmp_path: Path, monkeypatch: pytes
     assert set(lost.values()) == {0}
 
 
+@pytest.mark.night
 def test_handshakes_new_tokens_and_pages_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "SETTLE", 0.1)
     aims = _aims(tmp_path, "--only=requests", "--pods=2", "--requests=5")
