@@ -54,7 +54,10 @@ IMPORTED: Final = (
     "trikubelet.cli.top",
     "trikubelet.cli.ui.app",
     "trikubelet.cli.ui.command",
+    "trikubelet.config.loader",
     "trikubelet.http.streaming.client",
+    "trikubelet.node.devices.manager",
+    "trikubelet.node.devices.server",
     "trikubelet.agent.run",
     "trikubelet.agent.service",
 )
