@@ -27,6 +27,7 @@ from tests.agent.siege import (
     read_all,
     resident,
 )
+from tests.examples import examples
 from tests.node_api.auth.people import client
 from trikubelet.http.limits import Limits
 from trikubelet.http.messages import AnyResponse, Request, Takeover, UpgradeResponse
@@ -39,7 +40,7 @@ from trikubelet.rpc.cri.client import RuntimeClient
 if TYPE_CHECKING:
     from pathlib import Path
 
-SLOW: Final = 200
+SLOW: Final = examples(200)
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def running_clock() -> MockClock:
 
 
 @pytest.mark.parametrize("port", [*EVERYWHERE, "node, before TLS"])
-async def test_two_hundred_that_send_a_byte_now_and_then_are_sent_away_in_time(
+async def test_many_that_send_a_byte_now_and_then_are_sent_away_in_time(
     port: str, tmp_path: Path, running_clock: MockClock
 ) -> None:
     name, _, early = port.partition(", ")

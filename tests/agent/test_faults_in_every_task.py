@@ -16,8 +16,9 @@ import pytest
 import trio
 
 from tests.agent.sim_node import clock_without_threads
-from tests.agent.whole_node import OWN_PODS, SETTLED, whole_node
+from tests.agent.whole_node import OWN_PODS, SETTLED, Place, WholeNode, whole_node
 from tests.captured_logs import capture_logs
+from tests.examples import IS_NIGHT, examples
 from tests.pods.test_tree import sizes
 from tests.supervised_places import supervised_places
 from tests.throwing import throw_into
@@ -26,6 +27,7 @@ from trikubelet.agent.volumes import VolumeTools
 from trikubelet.supervision import FAULTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -36,6 +38,13 @@ if TYPE_CHECKING:
 PLUGIN: Final = "trikubelet.node.devices.connections.PluginConnections._keep"
 PASSING: Final = ("agent.cluster.events.", "agent.tracing.exporter._queue")
 """What has happened: the last so and so many events, and the spans of which the collector has yet to be told."""
+
+
+AT_ONCE: Final = 1 if IS_NIGHT else 4
+"""Faults."""
+PART: Final = 3
+"""So many names, from the root of the tree on, say to which part of the agent a task belongs."""
+SEEDS: Final = examples(4)
 
 
 @pytest.fixture
@@ -130,43 +139,66 @@ ABSENT: Final = {
 """Places in the source whose tasks the quiet node does not have, by the reason why."""
 
 
-async def test_every_task_that_is_kept_is_in_the_tree(mock_clock: MockClock, tmp_path: Path) -> None:
+def assert_every_task_that_is_kept_is_there(node: WholeNode) -> None:
     """So that there is a fault in each."""
-    async with whole_node(tmp_path) as node:
-        there = {where for _, task in node.tree() for where in node.beginnings.of(task)}
+    there = {where for _, task in node.tree() for where in node.beginnings.of(task)}
     absent = {str(place) for place in supervised_places() if not any(place.has(where) for where in there)}
     assert absent == {place for places in ABSENT.values() for place in places}
+
+
+def is_apart(part: tuple[str, ...], other: Place) -> bool:
+    return len(other.path) >= PART and other.path[:PART] != part
+
+
+def thrown_into_at_once(places: Iterable[Place]) -> list[list[Place]]:
+    """Cut places into groups. At night each is alone. By day there are a few in each, of different parts of the agent,
+    and a connection that many parts share is still alone."""
+    groups: list[list[Place]] = []
+    for place in places:
+        part = place.path[:PART]
+        for group in groups:
+            if len(group) < AT_ONCE and len(part) == PART and all(is_apart(part, other) for other in group):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return groups
 
 
 async def test_a_fault_in_any_task_is_that_tasks_alone(mock_clock: MockClock, tmp_path: Path) -> None:
     with capture_logs() as lines:
         async with whole_node(tmp_path) as node:
+            assert_every_task_that_is_kept_is_there(node)
             await node.serves("before")
             await trio.sleep(SETTLED)
             shape, held = node.shape(), sizes(node.agent)
-            for number, place in enumerate(node.places()):
-                task = node.places().get(place)
-                assert task is not None, f"{place} is not there any more"
+            for number, places in enumerate(thrown_into_at_once(node.places())):
+                where = " and ".join(map(str, places))
+                there = node.places()
+                assert there.keys() >= set(places), f"one of {where} is not there any more"
                 pods, containers = node.pods(), node.containers()
                 lines.clear()
-                throw_into(task)
+                for place in places:
+                    throw_into(there[place])
                 await trio.sleep(2 * FAULTS.first + 1)
-                assert any("thrown into" in str(line) for line in lines), f"nobody told of the fault in {place}"
-                ill = {name for name in place.path if name.startswith("pod ")}
+                for place in places:
+                    told = f"thrown into {there[place].name}"
+                    assert any(told in str(line) for line in lines), f"nobody told of the fault in {place}"
+                ill = {name for place in places for name in place.path if name.startswith("pod ")}
                 for life, tasks in pods.items():
-                    assert life in ill or node.pods()[life] == tasks, f"{life} was touched by the fault in {place}"
+                    assert life in ill or node.pods()[life] == tasks, f"{life} was touched by the fault in {where}"
                 assert node.containers() == containers
-                if PLUGIN in place.path and place.path[-1] != PLUGIN:
+                if any(PLUGIN in place.path and place.path[-1] != PLUGIN for place in places):
                     await node.register_plugin()  # as a plugin does whose connection has ended
                 await node.serves(f"after-{number}")
                 await trio.sleep(SETTLED)
-                assert node.shape() == shape, f"another tree after the fault in {place}"
+                assert node.shape() == shape, f"another tree after the fault in {where}"
             now = {path: size for path, size in sizes(node.agent).items() if not path.startswith(PASSING)}
             more = {path: size for path, size in now.items() if size > held.get(path, 0)}
             assert more == {}, "nothing listens twice"
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(SEEDS))
 async def test_faults_while_pods_come_and_go_lose_no_pod(mock_clock: MockClock, tmp_path: Path, seed: int) -> None:
     """What a task has taken and not dealt with is not lost with it."""
     rng = random.Random(seed)

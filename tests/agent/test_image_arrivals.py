@@ -23,17 +23,20 @@ def mock_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
     return clock_without_threads(monkeypatch)
 
 
-@pytest.mark.parametrize("policy", ["IfNotPresent", "Never"])
-async def test_a_pod_starts_when_its_image_is_listed(mock_clock: MockClock, tmp_path: Path, policy: str) -> None:
-    container = {"name": "main", "image": "private:1", "imagePullPolicy": policy}
-    pod = static_pod("waiting", containers=[container])
+async def test_pods_start_when_their_image_is_listed(mock_clock: MockClock, tmp_path: Path) -> None:
+    container = {"name": "main", "image": "private:1"}
+    pods = [
+        static_pod(policy.lower(), containers=[{**container, "imagePullPolicy": policy}])
+        for policy in ("IfNotPresent", "Never")
+    ]
     async with sim_node(tmp_path) as node, trio.open_nursery() as nursery:
         nursery.start_soon(watch_listed_images, node.agent)
         node.sim.program(Program.runs_forever(), container="main")
         node.sim.images.withdraw("private:1")
-        node.source.put(pod)
+        node.source.put(*pods)
         await trio.sleep(1200)  # now the pause between two pulls is at its longest
-        assert node.status(pod).phase == "Pending"
+        assert [node.status(pod).phase for pod in pods] == ["Pending", "Pending"]
         node.sim.images.add("private:1")
-        assert await node.until_running(pod, within=90) < IMAGES_PERIOD + 2
+        took = [await node.until_running(pod, within=90) for pod in pods]
+        assert sum(took) < IMAGES_PERIOD + 2
         nursery.cancel_scope.cancel()

@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from tests.agent.random_acting import NAMES, PersonsFolder, some_manifest
+from tests.examples import examples
 from trikubelet.agent.acting import Acting
 from trikubelet.agent.options import AgentOptions
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 COMMANDS = 200
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(examples(4)))
 @pytest.mark.parametrize("in_cluster", [False, True])
 async def test_random_commands_leave_a_persons_files_alone(
     tmp_path: Path, seed: int, in_cluster: bool, monkeypatch: pytest.MonkeyPatch

@@ -40,7 +40,7 @@ from trikubelet.telemetry.logs import set_verbosity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-REQUESTS: Final = 100_000 if BY_NIGHT else 6_000
+REQUESTS: Final = 100_000 if BY_NIGHT else 2_000
 
 
 @pytest.fixture

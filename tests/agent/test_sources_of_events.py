@@ -32,7 +32,12 @@ AT_ONCE = 0.2
 """Seconds; tests look every tenth."""
 PODS = 5
 
-ALL_SUBSETS = [subset for size in range(len(FAULTS) + 1) for subset in combinations(FAULTS, size)]
+ALL_SUBSETS = [
+    pytest.param(subset, marks=[pytest.mark.night] if size == 2 else [])
+    for size in range(len(FAULTS) + 1)
+    for subset in combinations(FAULTS, size)
+]
+"""By day each fault alone, and all together; at night also two at a time."""
 
 
 async def break_sources(node: SimNode, faults: Collection[str]) -> None:

@@ -14,6 +14,7 @@ import trio
 
 from tests.agent.sim_node import SimNode, sim_node, static_pod
 from tests.captured_logs import capture_logs
+from tests.examples import IS_NIGHT
 from trikubelet.sim import Program, SimulatedRuntime
 from trikubelet.sim.machine import FAILED_TO_START
 from trikubelet.sim.node import ScriptedSource, run_deterministically
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 CALL: Final = 0.02
 """Seconds of each call to the runtime."""
+FIRST: Final = 0.0 if IS_NIGHT else CALL / 2
+STEP: Final = CALL / 2 if IS_NIGHT else CALL
+"""Seconds between two moments: by day each is in the middle of a call, at night others are between two."""
 STARTED_WITHIN: Final = 12.0
 """Seconds for a start in which nothing waits for a back-off: what a runtime gives up cannot be removed for a while."""
 GIVEN_UP_WITHIN: Final = 3.0
@@ -73,10 +77,10 @@ async def start_with_a_death(pod: Pod, seconds: float) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pod_whose_start_is_cut_off_at_any_moment_starts_once_and_counts_no_restart(kind: str) -> None:
-    moment, pod = 0.0, static_pod("web", **KINDS[kind])
+    moment, pod = FIRST, static_pod("web", **KINDS[kind])
     with capture_logs():
         while run_deterministically(partial(start_with_a_death, pod, moment), seed=1):
-            moment += CALL / 2
+            moment += STEP
     assert moment > 5 * CALL
 
 

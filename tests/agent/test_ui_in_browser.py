@@ -18,6 +18,7 @@ from tests.agent.real_node import COMMAND
 from tests.agent.serving import Served, served
 from tests.agent.sim_node import static_pod
 from tests.browser import Browser, needs_browser, open_browser
+from tests.examples import examples
 from tests.patience import PATIENCE
 from trikubelet.agent.sources import file_source
 from trikubelet.http.messages import HTTPError
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 pytestmark = needs_browser
 
 HOSTILE: Final = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
-MANY: Final = 200
+MANY: Final = examples(200)
 ROW: Final = "[data-uid='uid-of-{}']"
 FRAMES: Final = """
 const begin = performance.now(); const times = []; let last = begin;
@@ -324,7 +325,7 @@ async def test_a_page_that_is_opened_late_shows_the_same_history(browser: Browse
         assert down > 0.8 * (late[-1][1] - late[0][1]), "most of its time it was down"
 
 
-async def test_two_hundred_pods(browser: Browser, tmp_path: Path, record_testsuite_property: Any) -> None:
+async def test_many_pods(browser: Browser, tmp_path: Path, record_testsuite_property: Any) -> None:
     """How long frames take depends on the machine, and is recorded only."""
     pods = [static_pod(f"many-{number:03}") for number in range(MANY)]
     async with watching(browser, tmp_path, *pods) as screen:
@@ -333,7 +334,7 @@ async def test_two_hundred_pods(browser: Browser, tmp_path: Path, record_testsui
         assert await screen.see(browser.run, drawn) == MANY + 1
         frames = sorted(await screen.see(browser.run, FRAMES))
         figures = {"frames": len(frames), "median_ms": frames[len(frames) // 2], "slowest_ms": frames[-1]}
-        record_testsuite_property("frames of 200 pods", json.dumps(figures))
+        record_testsuite_property(f"frames of {MANY} pods", json.dumps(figures))
         await screen.see(
             browser.run,
             "const f = document.querySelector('#filter'); f.value = 'MANY-01'; f.dispatchEvent(new Event('input'))",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import pytest
 import structlog
 import trio
 
+from tests.examples import examples
 from trikubelet.container.model import (
     ContainerID,
     ContainerState,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from trikubelet.sim.machine import Change
 
+MINUTES: Final = examples(30)
 RUNNING, EXITED = ContainerState.RUNNING, ContainerState.EXITED
 
 
@@ -263,7 +265,7 @@ def test_over_a_life_with_faults_nothing_of_a_pod_is_missed_or_made_up(
 ) -> None:
     """Each inspection by ids is compared with what the simulated runtime truly holds. Beside the weather's faults, one
     call in ten that makes something does so without an answer."""
-    life = ProgrammedLife(LifeOptions(pods=10, hours=0.5, seed=23, faults=True, mean_pod_hours=0.05))
+    life = ProgrammedLife(LifeOptions(pods=10, hours=MINUTES / 60, seed=23, faults=True, mean_pod_hours=0.05))
     life.sim.events.supported = events
     compared = 0
     wrong: list[tuple[float, str, set[str], set[str]]] = []

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SPEC: Final[dict[str, Any]] = {
     "containers": [{"name": "main", "image": "test:1", "readinessProbe": PROBE, "livenessProbe": PROBE}]
 }
-GOOD: Final = [make_pod(f"good-{number}", **SPEC) for number in range(9)]
+GOOD: Final = [make_pod(f"good-{number}", **SPEC) for number in range(3)]
 BAD: Final = make_pod("bad", **SPEC)
 UID: Final = BAD.metadata.uid
 

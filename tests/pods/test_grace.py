@@ -14,6 +14,7 @@ from trio.testing import MockClock
 
 from tests.agent.sim_node import SimNode, sim_node
 from tests.captured_logs import capture_logs
+from tests.examples import examples
 from tests.pods.test_tree import deleted, make_pod
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.sim import Program, SimulatedRuntime
@@ -57,7 +58,7 @@ asks = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(asks, st.sampled_from(HOOK_SECONDS))
 def test_the_earliest_deadline_holds(asked: Sequence[Ask], hook: float) -> None:
     with capture_logs():

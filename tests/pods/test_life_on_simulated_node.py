@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.captured_logs import capture_logs
-from tests.examples import IS_NIGHT, NIGHTLY
+from tests.examples import IS_NIGHT, NIGHTLY, examples
 from tests.sim.node_stage import PROGRAMS, VERSIONS, FaultName, NodeStage, make_pod
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class SimulatedNodeMachine(RuleBasedStateMachine):
 
 TestSimulatedNodeMachine = SimulatedNodeMachine.TestCase
 TestSimulatedNodeMachine.settings = settings(
-    max_examples=settings.get_profile(NIGHTLY).max_examples if IS_NIGHT else 30,
+    max_examples=settings.get_profile(NIGHTLY).max_examples if IS_NIGHT else examples(30),
     stateful_step_count=25,
     derandomize=not IS_NIGHT,
     deadline=None,

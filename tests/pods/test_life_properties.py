@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.captured_logs import capture_logs
-from tests.examples import IS_NIGHT, NIGHTLY
+from tests.examples import IS_NIGHT, NIGHTLY, examples
 from tests.pods.factories import CREATE, KILL, SYNC, UPDATE, make_pod, request, running, runtime_status
 from tests.pods.pure_node import PureNode
 from tests.sim.held_run import HeldRun
@@ -438,7 +438,7 @@ class LivesMachine(RuleBasedStateMachine):
 
 TestLives = LivesMachine.TestCase
 TestLives.settings = settings(
-    max_examples=settings.get_profile(NIGHTLY).max_examples if IS_NIGHT else 40,
+    max_examples=settings.get_profile(NIGHTLY).max_examples if IS_NIGHT else examples(40),
     stateful_step_count=30,
     derandomize=not IS_NIGHT,
     deadline=None,

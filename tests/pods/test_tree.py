@@ -252,7 +252,7 @@ async def test_all_that_runs_for_a_pod_is_one_tree_which_goes_with_it(autojump_c
         Held.by(node.agent).assert_no_more_than(before)
 
 
-PODS: Final = 1000 if IS_NIGHT else 150
+PODS: Final = 1000 if IS_NIGHT else 60
 
 
 async def test_pods_that_come_and_go_leave_nothing(autojump_clock: MockClock) -> None:

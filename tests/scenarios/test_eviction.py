@@ -105,8 +105,14 @@ def node_condition(stage: Stage, kind: str) -> tuple[str, str]:
     ("signal", "resource", "type_", "reasons"),
     [
         (S.MEMORY, "memory", "MemoryPressure", ("KubeletHasInsufficientMemory", "KubeletHasSufficientMemory")),
-        (S.NODE_FS, "ephemeral-storage", "DiskPressure", ("KubeletHasDiskPressure", "KubeletHasNoDiskPressure")),
-        (S.PIDS, "pids", "PIDPressure", ("KubeletHasInsufficientPID", "KubeletHasSufficientPID")),
+        pytest.param(
+            *(S.NODE_FS, "ephemeral-storage", "DiskPressure", ("KubeletHasDiskPressure", "KubeletHasNoDiskPressure")),
+            marks=pytest.mark.night,
+        ),
+        pytest.param(
+            *(S.PIDS, "pids", "PIDPressure", ("KubeletHasInsufficientPID", "KubeletHasSufficientPID")),
+            marks=pytest.mark.night,
+        ),
     ],
 )
 async def test_ten_pods_on_a_node_that_stays_short(

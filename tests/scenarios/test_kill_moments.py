@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from tests.apiserver.requests import Call
     from trikubelet.sim.machine import Change
 
-PLACES: Final = 30
-STATIC_PLACES: Final = 6
+PLACES: Final = 30 if IS_NIGHT else 16
+"""By day two for each kind of pod."""
+STATIC_EACH: Final = 5
+"""One place in so many has static pods."""
 KILLS: Final = 50 if IS_NIGHT else 12
 LOOK: Final = 0.5
 LONGEST_WAIT: Final = 1.2
@@ -122,7 +124,7 @@ def make_places(seed: int) -> list[Place]:
         Place(
             number,
             *kinds[number % len(kinds)],
-            static=number % (PLACES // STATIC_PLACES) == 0,
+            static=number % STATIC_EACH == 0,
             cuts=number % 3 == 0,
             rng=random.Random(f"{seed}/{number}"),
         )
@@ -174,7 +176,8 @@ class Killer:
 
 
 async def live(seed: int, wanted: Mapping[tuple[str, bool], dict[str, Any]]) -> dict[str, int]:
-    """Thirty pods come and go, thirty stay, while agents are killed. Returns how many were, at moments of each kind."""
+    """In each place a pod comes and goes, and one stays, while agents are killed. Returns how many were, at moments of
+    each kind."""
     async with cluster_stage(seed=seed) as stage:
         stage.sim.delays["*"] = CALL_SECONDS
         chronicle = Chronicle(stage.server)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.captured_logs import capture_logs
+from tests.examples import IS_NIGHT
 from trikubelet.sim.life import LifeOptions, LifeSummary, live
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.together("one life")  # which several tests look at
 SHORT = LifeOptions(pods=6, hours=0.25, seed=11, faults=True, mean_pod_hours=0.1)
+
+HASH_SEEDS = ("1", "2", "3") if IS_NIGHT else ("1", "2")
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +61,8 @@ def test_the_order_of_sets_changes_nothing() -> None:
         subprocess.Popen(
             [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": seed}, stdout=subprocess.PIPE
         )
-        for seed in ("1", "2", "3")
+        for seed in HASH_SEEDS
     ]
     digests = {one.communicate()[0] for one in lives}
-    assert [one.returncode for one in lives] == [0, 0, 0]
+    assert [one.returncode for one in lives] == [0 for _ in HASH_SEEDS]
     assert len(digests) == 1

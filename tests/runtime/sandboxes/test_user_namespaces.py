@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pwd
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import attrs
 import pytest
@@ -24,9 +26,6 @@ from trikubelet.runtime.sandboxes.user_namespaces import (
     parse_subordinate_ids,
     whole_range,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ABLE = RuntimeAbilities(handlers={"": HandlerAbilities(user_namespaces=True), "old": HandlerAbilities()})
 BLOCK = 65_536
@@ -213,13 +212,13 @@ def test_records_that_no_agent_wrote_are_refused_by_name(
 
 
 @given(st.one_of(st.text(max_size=30), st.recursive(st.integers() | st.text(), st.lists).map(json.dumps)))
-def test_any_other_text_is_refused_too(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
-    root = tmp_path_factory.mktemp("root")
-    put_record(root, "a", text)
-    if not text:
-        return
-    with pytest.raises(UserNamespaceError, match="invalid user namespace"):
-        UserNamespaces(options(root)).adopt()
+def test_any_other_text_is_refused_too(text: str) -> None:
+    with TemporaryDirectory() as folder:
+        put_record(Path(folder), "a", text)
+        if not text:
+            return
+        with pytest.raises(UserNamespaceError, match="invalid user namespace"):
+            UserNamespaces(options(Path(folder))).adopt()
 
 
 def test_a_bad_record_stops_further_giving_until_it_is_gone(tmp_path: Path) -> None:
