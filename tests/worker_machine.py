@@ -12,6 +12,8 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,6 +25,7 @@ from tests.own_machine import run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+SYS: Final = "/sys"
 CGROUPS: Final = Path("/sys/fs/cgroup")
 FOLDERS: Final = ("/run", "/var/log/pods", "/var/log/containers")
 """Empty at first for each worker."""
@@ -96,7 +99,9 @@ class WorkerMachine:
             (group / "cgroup.procs").write_text(str(os.getpid()))
         linux.unshare(linux.CLONE_NEWNET | linux.CLONE_NEWNS | linux.CLONE_NEWCGROUP)
         run("mount", "--make-rprivate", "/")
+        _let_go_of_mounts()
         run("umount", "--recursive", "--lazy", str(CGROUPS))
+        _show_own_devices()
         run("mount", "-t", "tmpfs", "none", str(CGROUPS))
         for each in self.hierarchies:
             each.folder.mkdir(parents=True, exist_ok=True)
@@ -145,6 +150,30 @@ class WorkerMachine:
                     path.rmdir()
             group.rmdir()
         return left
+
+
+def _let_go_of_mounts() -> None:
+    """Unmount here what other tests that run now have mounted: they look whether somebody keeps it."""
+    theirs = tuple(f"{folder}/" for folder in (*FOLDERS, tempfile.gettempdir()))
+    for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
+        place = line.split()[4]
+        if place.startswith(theirs):
+            subprocess.run(["umount", "--lazy", place], capture_output=True, check=False)
+
+
+def _show_own_devices() -> None:
+    """Mount /sys again: it shows the network devices of whoever mounted it."""
+    from trikubelet.embedded.keeper import linux
+
+    kept = {}
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        place = line.split()[4]
+        if place.startswith(f"{SYS}/"):
+            kept[place] = os.open(place, os.O_PATH)
+    run("mount", "-t", "sysfs", "none", SYS)
+    for place, descriptor in kept.items():
+        linux.mount(f"/proc/self/fd/{descriptor}", place, None, linux.MS_BIND)
+        os.close(descriptor)
 
 
 def _make_network() -> None:

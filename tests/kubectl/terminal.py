@@ -42,7 +42,7 @@ class Terminal:
     def until_sized(self, rows: int, columns: int) -> None:
         """A shell finds the terminal as large as this one. It is told so beside everything else: that may take."""
         size = f"{rows} {columns}"
-        self.type(f'until [ "$(stty size)" = "{size}" ]; do sleep 0.05; done; echo size is $(stty size)\n')
+        self.type(f'until size=$(stty size); [ "$size" = "{size}" ]; do sleep 0.05; done; echo size is $size\n')
         self.wait_for(f"size is {size}")
 
     def wait_for(self, text: str) -> None:

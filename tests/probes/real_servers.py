@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import sysconfig
 from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -312,7 +311,7 @@ def _servers(node: RealNode, ports: Mapping[str, int]) -> tuple[dict[str, Any], 
     """The sidecar, and the volumes with which an image without Python has this machine's."""
     words = " ".join(f"{name}={number}" for name, number in ports.items() if name != "closed")
     script = f"PYTHONPATH={LIBRARY} exec {PYTHON} /shared/misbehaving.py /shared {words}"
-    folders = {sysconfig.get_path("purelib"): LIBRARY}
+    folders = {str(Path(trustme.__file__).parents[1]): LIBRARY}
     if node.containerd is not None:
         base = {sys.base_prefix} if not sys.base_prefix.startswith("/usr") else set()
         folders |= {path: path for path in ("/usr", "/lib", "/lib64", *base) if Path(path).exists()}
