@@ -1,10 +1,11 @@
 """Processes of our own code that start at once: forked from one that has imported everything already.
 
 What costs most when an agent starts is that Python reads the agent's modules, a second of a processor for each of the
-hundreds that the tests start. So a process that has read them, and has done nothing else, waits for orders: it forks,
-and the child becomes what `python -c 'from MODULE import main; main()' ARGUMENTS` would be, with the standard streams,
-folder, environment and command line that it was given. Whether the modules can be read one after the other is tested
-by those who start a process of their own (`tests/agent/test_joining_options.py` and the benchmarks).
+hundreds that the tests start, and that attrs makes the methods of its classes. So a process in which that has happened,
+and nothing else, waits for orders: it forks, and the child becomes what `python -c 'from MODULE import main; main()'
+ARGUMENTS` would be, with the standard streams, folder, environment and command line that it was given. Whether the
+modules can be read one after the other is tested by those who start a process of their own
+(`tests/agent/test_joining_options.py` and the benchmarks).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import select
 import signal
 import socket
@@ -31,37 +33,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import IO
 
-IMPORTED: Final = (
+PREPARED: Final = "trikubelet"
+"""The package whose modules the first process reads, but for programs."""
+BESIDES: Final = (
     "tests.agent.untouched_kernel",
     "tests.cli.command_line",
-    "trikubelet.agent.cluster",
-    "trikubelet.agent.server",
-    "trikubelet.agent.stats",
-    "trikubelet.agent.volumes",
-    "trikubelet.api",
-    "trikubelet.cli.attach",
-    "trikubelet.cli.command_session",
-    "trikubelet.cli.copy_session",
-    "trikubelet.cli.cp",
-    "trikubelet.cli.describe",
-    "trikubelet.cli.exec",
-    "trikubelet.cli.forwarding",
-    "trikubelet.cli.logs",
-    "trikubelet.cli.pods",
-    "trikubelet.cli.port_forward",
-    "trikubelet.cli.run",
-    "trikubelet.cli.terminal",
-    "trikubelet.cli.top",
-    "trikubelet.cli.ui.app",
-    "trikubelet.cli.ui.command",
-    "trikubelet.config.loader",
-    "trikubelet.http.streaming.client",
-    "trikubelet.node.devices.manager",
-    "trikubelet.node.devices.server",
-    "trikubelet.agent.run",
-    "trikubelet.agent.service",
+    "encodings.idna",
+    "encodings.utf_8_sig",
+    "yaml",
 )
-"""What the first process reads."""
+"""What else it reads."""
 _ROOM: Final = 8192
 """Characters for a command line."""
 _MESSAGE: Final = 1 << 17
@@ -90,6 +71,9 @@ class ForkedProcess:
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
             signal.pidfd_send_signal(self._pidfd, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -187,11 +171,7 @@ def _origin() -> _Origin:
 
 
 def _serve(descriptor: int) -> None:
-    for name in IMPORTED:
-        importlib.import_module(name)
-    # What it has read is nobody's garbage: else each child would look through it, and copy it, when it ends.
-    gc.collect()
-    gc.freeze()
+    _prepare()
     with socket.socket(fileno=descriptor) as asked:
         while True:
             message, descriptors, _, _ = socket.recv_fds(asked, _MESSAGE, 3)
@@ -210,6 +190,25 @@ def _serve(descriptor: int) -> None:
             asked.send(str(pid).encode())
     _become(order, descriptors)
     getattr(importlib.import_module(order["module"]), order["main"])()
+
+
+def _prepare() -> None:
+    """Do what each child would do first: read the modules, and use their classes, for attrs to make its parts."""
+    package = importlib.import_module(PREPARED)
+    for found in pkgutil.walk_packages(package.__path__, f"{PREPARED}."):
+        if "__main__" not in found.name:
+            importlib.import_module(found.name)
+    for name in BESIDES:
+        importlib.import_module(name)
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{PREPARED}."):
+            for part in vars(module).values():
+                if isinstance(part, type) and part.__module__ == name:
+                    for method in ("__init__", "__eq__"):
+                        getattr(part, method)
+    # Children look for garbage as if they had begun with nothing.
+    gc.collect()
+    gc.freeze()
 
 
 def _become(order: Mapping[str, Any], descriptors: Sequence[int]) -> None:

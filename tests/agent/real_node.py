@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -183,19 +184,24 @@ class RealNode:
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run another command of ours on this agent."""
-        return subprocess.run(
-            [*COMMAND, *arguments, f"--root-dir={self.root}"],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-            env=_environment(),
-        )
+        with TemporaryFile() as out, TemporaryFile() as errors:
+            words = [*arguments, f"--root-dir={self.root}"]
+            process = fork("tests.cli.command_line", words, stdout=out, stderr=errors, env=_environment())
+            try:
+                code = process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise
+            out.seek(0)
+            errors.seek(0)
+            return subprocess.CompletedProcess(words, code, out.read().decode(), errors.read().decode())
 
-    def follow(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def follow(self, *arguments: str) -> ForkedProcess:
         """Start a command that goes on; `followed` is what it wrote so far."""
         with (self.folder / "followed").open("wb") as out:
-            return subprocess.Popen([*COMMAND, *arguments, f"--root-dir={self.root}"], stdout=out, env=_environment())
+            words = [*arguments, f"--root-dir={self.root}"]
+            return fork("tests.cli.command_line", words, stdout=out, stderr=2, env=_environment())
 
     def followed(self) -> str:
         return (self.folder / "followed").read_text()

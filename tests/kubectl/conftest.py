@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import workers
-from tests.agent.conftest import RUNTIMES, node_on
+from tests.agent.conftest import node_on
 from tests.agent.private_cgroups import private_cgroups
 from tests.free_ports import free_port
 from tests.kubectl.one_node import UNTIL_TERM, one_node
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.kubectl.one_node import OneNode
+
+
+RUNTIMES = (
+    pytest.param("embedded", marks=[pytest.mark.root, pytest.mark.together("kubectl")]),
+    pytest.param("containerd", marks=[pytest.mark.containerd, pytest.mark.together("kubectl on containerd")]),
+)
+"""The tests on one runtime run together: they share a node, whose start and end take seconds."""
 
 
 @pytest.fixture(scope="package", params=RUNTIMES)
