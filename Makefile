@@ -11,7 +11,7 @@ DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static ba
 # Four processes for two cores: those of the tests on containers wait for the machine much of the time.
 PYTEST_ARGS ?= --processes 4
 
-.PHONY: run test pytest lint types protos check-protos parity mutants nightly perf docs reference packages wheel pex deb binary image clean
+.PHONY: run test quick pytest lint types protos check-protos parity mutants nightly perf docs reference packages wheel pex deb binary image clean
 
 run: $(VENV)/installed
 	$(BIN)/trikubelet run --manifests examples/pods --root-dir $(STATE) --runtime-endpoint embedded
@@ -22,6 +22,10 @@ test: $(VENV)/installed-dev packages
 
 pytest: $(VENV)/installed-dev packages
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Within a minute, and without root: what the changes since the last commit, or since SINCE, are most likely to break.
+quick: $(VENV)/installed-dev
+	@$(BIN)/python -m tests.quick $(SINCE)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
