@@ -50,6 +50,8 @@ BUDGET: Final = 34.0
 """Seconds of a processor that the tests may take."""
 SECONDS: Final = float(os.environ.get("QUICK_SECONDS", "44"))
 """From the start of the command to its end, if it must end itself."""
+LONGEST: Final = BUDGET / 5
+"""Seconds of a module that was not changed itself: a longer one would take the place of too many others."""
 TOLD: Final = "TRIKUBELET_QUICK_TOLD"
 """Name of an environment variable: the file in which pytest says what came of a quick run, or of one that records."""
 RECORDS: Final = "TRIKUBELET_QUICK_RECORDS"
@@ -300,7 +302,7 @@ def plan(changed: Sequence[str], distances: Mapping[str, int], record: Record, b
         took = record.seconds.get(test, SMALL) + COLLECTING
         if test in record.impossible and test not in changed:
             result.left_out[test] = record.impossible[test]
-        elif took > budget:
+        elif took > budget or (took > LONGEST and test not in changed):
             result.left_out[test] = BEYOND
         else:
             budget -= took

@@ -170,7 +170,7 @@ class _Item:
     ],
 )
 def test_why_a_test_is_left_out(markers: tuple[str, ...], slow: tuple[str, ...], reason: str | None) -> None:
-    assert why_not(_Item(*markers), slow) == reason  # type: ignore[arg-type] - what is asked of an item
+    assert why_not(_Item(*markers), slow) == reason  # type: ignore[arg-type]  # what is asked of an item
 
 
 def test_what_was_not_run_is_told_in_a_few_lines() -> None:
