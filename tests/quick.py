@@ -485,7 +485,8 @@ def shortened(names: Sequence[str]) -> str:
 
 def main() -> int:
     """Return 0 when nothing is known to be wrong."""
-    stop_at = time.monotonic() + (SECONDS or 1e6)
+    started = time.monotonic()
+    stop_at = started + (SECONDS or 1e6)
     parser = argparse.ArgumentParser(prog="python -m tests.quick", description="Test what a change can break.")
     parser.add_argument("revision", nargs="?", default="HEAD", metavar="REV", help="what to compare with (HEAD)")
     parser.add_argument("--record", action="store_true", help=f"write how long tests take into {RECORDED.name}")
@@ -494,7 +495,10 @@ def main() -> int:
     if options.record:
         return run_tests(["tests"], stop_at=time.monotonic() + 1e6, **{RECORDS: "1"})[0]
     revision = options.revision
-    changed = changed_since(revision)
+    try:
+        changed = changed_since(revision)
+    except subprocess.CalledProcessError as error:
+        parser.error(error.stderr.strip().partition("\n")[0])
     if not changed:
         print(f"Nothing differs from {revision}: this is about the last commit.")
         revision = "HEAD~1"
@@ -509,6 +513,7 @@ def main() -> int:
     code, left_out = run_tests(chosen.chosen, stop_at) if chosen.chosen else (0, {})
     passed = [check.passed(stop_at + 1) for check in checks]
     print(told(chosen, left_out))
+    print(f"{time.monotonic() - started:.0f} s, {sum(os.times()[:4]):.0f} s of a processor")
     return min(1, code) or int(not all(passed))
 
 
@@ -516,12 +521,12 @@ def told(chosen: Plan, left_out: Mapping[str, int]) -> str:
     """Say what was not run."""
     count = len(chosen.chosen) + len(chosen.left_out)
     if not count:
-        return "No test reaches what changed. Everything: make test"
-    lines = [f"The change may break tests in {count} modules. {len(chosen.chosen)} were run."]
+        return "The change can break no test that imports or names tell of. Everything: make test"
+    lines = [f"The change may break tests in {count} modules; of {len(chosen.chosen)} tests were run."]
     if chosen.left_out:
-        lines.append(f"Modules that were not: {numbers(Counter(chosen.left_out.values()))}.")
+        lines.append(f"Not of the others: {numbers(Counter(chosen.left_out.values()))}.")
     if left_out:
-        lines.append(f"Tests of the others that were not: {numbers(left_out)}.")
+        lines.append(f"Tests that were left out of those modules: {numbers(left_out)}.")
     if len(lines) > 1:
         lines.append("Everything: make test")
     return "\n".join(lines)

@@ -176,9 +176,9 @@ def test_why_a_test_is_left_out(markers: tuple[str, ...], slow: tuple[str, ...],
 def test_what_was_not_run_is_told_in_a_few_lines() -> None:
     left_out = {"tests/test_b.py": BEYOND, "tests/test_c.py": BEYOND, "tests/test_d.py": "root"}
     assert told(Plan(["tests/test_a.py"], left_out), Counter({"slow": 7, "root": 1})).splitlines() == [
-        "The change may break tests in 4 modules. 1 were run.",
-        "Modules that were not: 2 beyond the budget, 1 root.",
-        "Tests of the others that were not: 7 slow, 1 root.",
+        "The change may break tests in 4 modules; of 1 tests were run.",
+        "Not of the others: 2 beyond the budget, 1 root.",
+        "Tests that were left out of those modules: 7 slow, 1 root.",
         "Everything: make test",
     ]
-    assert told(Plan([], {}), {}) == "No test reaches what changed. Everything: make test"
+    assert told(Plan([], {}), {}) == "The change can break no test that imports or names tell of. Everything: make test"
