@@ -46,7 +46,7 @@ SLOW: Final = 1.5
 """Seconds from which on a test is left out, all its parameters together."""
 COLLECTING: Final = 0.02
 """Seconds that a module costs before its first test."""
-BUDGET: Final = 34.0
+BUDGET: Final = 28.0
 """Seconds of a processor that the tests may take."""
 SECONDS: Final = float(os.environ.get("QUICK_SECONDS", "44"))
 """From the start of the command to its end, if it must end itself."""
@@ -54,6 +54,8 @@ LONGEST: Final = BUDGET / 5
 """Seconds of a module that was not changed itself: a longer one would take the place of too many others."""
 TOLD: Final = "TRIKUBELET_QUICK_TOLD"
 """Name of an environment variable: the file in which pytest says what came of a quick run, or of one that records."""
+STOP_AT: Final = "TRIKUBELET_QUICK_STOP_AT"
+"""Name of an environment variable: when that run ends, by the monotonic clock."""
 RECORDS: Final = "TRIKUBELET_QUICK_RECORDS"
 """Name of an environment variable: set where pytest is to record."""
 
@@ -334,17 +336,28 @@ def module_of(nodeid: str) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     if TOLD in os.environ:
-        config.pluginmanager.register(Recording() if RECORDS in os.environ else Quick())
+        stop_at = float(os.environ.pop(STOP_AT))
+        config.pluginmanager.register(Recording() if RECORDS in os.environ else Quick(stop_at))
         config.option.quick_told = Path(os.environ.pop(TOLD))  # a run within a test's has none
 
 
 class Quick:
     """Leaves out what a quick run may not have, and tells how much that was and what became of the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, stop_at: float) -> None:
+        self._stop_at = stop_at
+        self._stopped = False
         self._slow = Record.read().slow
         self._left_out: Counter[str] = Counter()
         self._tests = self._finished = self._failed = 0
+
+    def pytest_sessionstart(self) -> None:
+        signal.signal(signal.SIGALRM, self._stop)
+        signal.setitimer(signal.ITIMER_REAL, max(0.001, self._stop_at - time.monotonic()))
+
+    def _stop(self, *_: object) -> None:
+        self._stopped = True
+        raise KeyboardInterrupt("the time is over")
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         kept, others = [], []
@@ -366,7 +379,15 @@ class Quick:
         self._failed += report.failed
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        told = {"tests": self._tests, "finished": self._finished, "failed": self._failed, "left_out": self._left_out}
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._stopped:
+            self._left_out["not reached in time"] = self._tests - self._finished
+        told = {
+            "stopped": self._stopped,
+            "failed": self._failed,
+            "finished": self._finished,
+            "left_out": self._left_out,
+        }
         session.config.option.quick_told.write_text(json.dumps(told))
 
 
@@ -459,19 +480,15 @@ def run_tests(modules: Sequence[str], stop_at: float, **environment: str) -> tup
     command += ["-q", "--no-header", "-r", "fE", "--tb=short", f"--maxfail={MANY}", *modules]
     with TemporaryDirectory() as folder:
         told = Path(folder, "told.json")
-        process = subprocess.Popen(command, cwd=PROJECT, env={**os.environ, TOLD: str(told), **environment})
-        if in_time := ended_by(process, stop_at):
-            code = process.returncode
-        else:
-            process.send_signal(signal.SIGINT)
-            code = process.wait()
+        more = {TOLD: str(told), STOP_AT: str(stop_at), **environment}
+        code = subprocess.run(command, cwd=PROJECT, env={**os.environ, **more}, check=False).returncode
         if not told.exists():
             return code, {}
         found = json.loads(told.read_text())
-    left_out = found["left_out"]
-    if not in_time:
-        left_out["the time was over"] = found["tests"] - found["finished"]
-        code = min(1, found["failed"])
+    if found["stopped"]:
+        print("The time was over before all tests had run.")
+        code = int(found["failed"] or not found["finished"])
+    left_out: dict[str, int] = found["left_out"]
     return 0 if code == NO_TESTS else code, left_out
 
 
@@ -511,7 +528,7 @@ def main() -> int:
         print(*chosen.chosen, sep="\n")
         return 0
     code, left_out = run_tests(chosen.chosen, stop_at) if chosen.chosen else (0, {})
-    passed = [check.passed(stop_at + 1) for check in checks]
+    passed = [check.passed(stop_at) for check in checks]
     print(told(chosen, left_out))
     print(f"{time.monotonic() - started:.0f} s, {sum(os.times()[:4]):.0f} s of a processor")
     return min(1, code) or int(not all(passed))
