@@ -14,6 +14,8 @@ PROFILE: Final = "HYPOTHESIS_PROFILE"
 NIGHTLY: Final = "nightly"
 IS_NIGHT: Final = os.environ.get(PROFILE) == NIGHTLY
 SHARE: Final = 4
+FIRST_SEED: Final = "FIRST_SEED"
+"""Name of an environment variable, which each night has another number in."""
 BY_DAY: Final = 100 // SHARE
 """Examples of a property that says no number."""
 
@@ -21,3 +23,9 @@ BY_DAY: Final = 100 // SHARE
 def examples(count: int) -> int:
     """Return `count` at night, and a quarter of it by day, at least 1."""
     return count if IS_NIGHT else max(1, count // SHARE)
+
+
+def seeds(count: int) -> range:
+    """Return so many numbers for examples that a test makes itself: always the same by day, and new ones each night."""
+    first = int(os.environ.get(FIRST_SEED, "0"))
+    return range(first, first + count)

@@ -1,44 +1,56 @@
-"""`python -m tests.nightly [EXAMPLES]`: many examples of what pods and nodes live through, 10,000 each, on all cores.
+"""`make nightly`: what takes longer than a day's patience, in one command, with one table at its end (`tests.night`).
 
-Every other property gets 1,000 new examples: by day they are always the same. What reads documents and layers from
-anybody gets a million of each.
+The whole suite comes first, alone on the machine, at night's strength. After that as many parts run at once as there
+are processors: agents that are killed at random moments, attacks, state machines and properties with many new examples,
+changed documents, mutants, a long log, and what needs programs that a variable of the environment names.
 
-Every process plays its share with a seed of its own, which it prints. A failure comes with what replays it. After that,
-volumes and ports are attacked for longer, agents killed at more steps, more pods begun and ended, and a longer log
-followed, than by day. By day the machine's containerd is tested, at night the one that TRIKUBELET_CONTAINERD names.
-TRIKUBELET_CRICTL and TRIKUBELET_CRITEST name CRI's own tools, with which the embedded runtime is tested.
+    python -m tests.nightly [--minutes MINUTES] [--seed SEED] [PART...]
+
+`--minutes` fits the numbers of examples to another time than an hour; the suite stays whole. `--seed` takes what an
+earlier night printed.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
-import subprocess
+import signal
 import sys
-from pathlib import Path
+import time
 from typing import TYPE_CHECKING, Final
 
 import trio
+from rich.console import Console
 
-from tests.conftest import EXAMPLES, NIGHTLY_EXAMPLES
-from tests.containerd_programs import CONTAINERD, containerd_version
-from tests.examples import NIGHTLY
+from tests import night
+from tests.conftest import EXAMPLES
+from tests.containerd_programs import CONTAINERD
+from tests.examples import FIRST_SEED, NIGHTLY, PROFILE
+from tests.night import SEED, Night, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+    from types import FrameType
 
-PROJECT: Final = Path(__file__).parents[1]
+OUTPUT: Final = night.PROJECT / "build" / "nightly"
+AN_HOUR: Final = 60
+"""Minutes that the numbers below are for, on two processors that have nothing else to do."""
+LONGEST: Final = 88
+"""Minutes after which what still runs is ended."""
+WIDTH: Final = 160
+"""Columns where the output is no terminal."""
+
 MACHINES: Final = (
     "tests/pods/test_machine_properties.py",
     "tests/pods/test_life_properties.py",
-    "tests/pods/test_life_on_simulated_node.py",
     "tests/allocation/test_resource_manager_properties.py",
     "tests/allocation/test_resource_managers_machine.py",
     "tests/allocation/topology/test_policy.py",
     "tests/allocation/cpus/test_distribution.py",
     "tests/node/dra/test_properties.py",
 )
-
+WHOLE_NODES: Final = ("tests/pods/test_life_on_simulated_node.py",)
 ATTACKS: Final = (
     "tests/volumes/test_subpath_attack.py",
     "tests/volumes/test_killed_mount.py",
@@ -46,12 +58,11 @@ ATTACKS: Final = (
     "tests/agent/test_cgroups.py",
     "tests/pods/test_tree.py",
     "tests/scenarios/test_kill_moments.py",
+)
+CAMPAIGNS: Final = (
     "tests/agent/test_embedded_kill_campaign.py",
     "tests/agent/test_cluster_kill_campaign.py",
 )
-PROPERTIES: Final = ("tests", "-m", "hypothesis", *(f"--ignore={machine}" for machine in MACHINES))
-EXAMPLES_OF_A_PROPERTY: Final = 1_000
-"""Where the test does not say how many it wants."""
 PARSERS: Final = (
     "tests/embedded/images/test_memory.py",
     "tests/embedded/registry/test_mutated_documents.py",
@@ -59,118 +70,165 @@ PARSERS: Final = (
     "tests/rpc/grpc/test_http2.py",
     "tests/test_pumped_inputs.py",
 )
-MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000", "PUMPED_INPUTS": "1000", "ARCHIVE_SCALE": "10"}
-CONTAINERD_TESTS: Final = ("tests", "-m", "containerd")
-CRI_TOOLS: Final = ("TRIKUBELET_CRICTL", "TRIKUBELET_CRITEST")
-CRI_TOOLS_TESTS: Final = "tests/embedded/test_cri_tools.py"
+LOGS: Final = ("tests/node_api/test_followed_logs.py",)
+CRI_TOOLS_TESTS: Final = ("tests/embedded/test_cri_tools.py",)
+CRI_TOOLS: Final = {"crictl": "TRIKUBELET_CRICTL", "critest": "TRIKUBELET_CRITEST"}
 
 
-def loud(text: str) -> str:
-    """For what a person should not overlook."""
-    return f"\n{'!' * 100}\n{text}\n{'!' * 100}\n"
+def parts_of_a_night(minutes: float = AN_HOUR) -> list[Part]:
+    """Return the parts, with numbers for so many minutes. No test is in two of them but those on containerd."""
+
+    def scaled(number: int, least: int = 1) -> int:
+        return max(least, round(number * minutes / AN_HOUR))
+
+    simple, whole, of_a_property = scaled(8000), scaled(1000), scaled(500)
+    documents, archives, pumped = scaled(100_000, least=100), scaled(10), scaled(200)
+    rounds, mebibytes = scaled(60), scaled(512, least=8)
+    apart = without(*PARSERS, *ATTACKS, *CAMPAIGNS, *LOGS, *CRI_TOOLS_TESTS)
+    return [
+        Part(
+            name="suite",
+            what="all tests that are in no other part, and what they leave on the machine",
+            command=pytest("tests", "-m", "not hypothesis", "--processes", "4", *apart, alone=True),
+            environment=at_night(),
+            minutes=40,
+            without=CONTAINERD,
+            alone=True,
+        ),
+        Part(
+            name="campaigns",
+            what=f"agents that are killed: {rounds} blows on each runtime",
+            command=pytest(*CAMPAIGNS, "--processes", "3"),
+            environment=at_night(KILL_ROUNDS=str(rounds)),
+            minutes=40,
+            on_machine=True,
+        ),
+        Part(
+            name="attacks",
+            what="attacks on volumes, ports and mounts; pods that come and go",
+            command=pytest(*ATTACKS, "--processes", "2"),
+            environment=at_night(),
+            minutes=40,
+            on_machine=True,
+        ),
+        Part(
+            name="containerd",
+            what=f"all tests on containerd, on the one that {CONTAINERD} names",
+            command=pytest("tests", "-m", "containerd", "--processes", "3", *without(*CAMPAIGNS)),
+            environment=at_night(),
+            minutes=40,
+            needs=CONTAINERD,
+            on_machine=True,
+        ),
+        *(
+            Part(
+                name=tool,
+                what=f"CRI's own {tool} on the embedded runtime",
+                command=pytest(*CRI_TOOLS_TESTS, "-k", tool),
+                environment=at_night(),
+                minutes=20,
+                needs=variable,
+                on_machine=True,
+            )
+            for tool, variable in CRI_TOOLS.items()
+        ),
+        Part(
+            name="machines",
+            what=f"{simple} examples of each state machine of pods and of managers of resources",
+            command=pytest("-m", "hypothesis", *MACHINES),
+            environment=at_night(examples=simple),
+            minutes=40,
+        ),
+        Part(
+            name="nodes",
+            what=f"{whole} examples of whole agents on a simulated node",
+            command=pytest(*WHOLE_NODES),
+            environment=at_night(examples=whole),
+            minutes=40,
+        ),
+        Part(
+            name="properties",
+            what=f"{of_a_property} examples of every other property that says no number, and all of those that do",
+            command=pytest("tests", "-m", "hypothesis", *apart, *without(*MACHINES, *WHOLE_NODES)),
+            environment=at_night(examples=of_a_property),
+            minutes=40,
+        ),
+        Part(
+            name="documents",
+            what=f"{documents} changed documents and layers of each kind, {pumped} pumped, {3 * archives} archives",
+            command=pytest(*PARSERS),
+            environment=at_night(
+                examples=of_a_property,
+                DOCUMENT_INPUTS=str(documents),
+                PUMPED_INPUTS=str(pumped),
+                ARCHIVE_SCALE=str(archives),
+            ),
+            minutes=40,
+        ),
+        Part(
+            name="mutants",
+            what="each guard of a pod's life taken away: whether the tests by day and those by night notice",
+            command=("-m", "tests.mutants", "--night"),
+            minutes=40,
+        ),
+        Part(
+            name="log",
+            what=f"a log of {mebibytes} MiB, followed through its rotations",
+            command=pytest(*LOGS),
+            environment=at_night(FOLLOWED_LOG_MIB=str(mebibytes)),
+            minutes=20,
+        ),
+    ]
 
 
-NO_CONTAINERD: Final = loud(
-    f"NO CONTAINERD 2 WAS TESTED. {CONTAINERD} is not set: let it name a folder with containerd, its shim and ctr."
-)
-LOGS: Final = "tests/node_api/test_followed_logs.py"
-LONG_LOG: Final = {"FOLLOWED_LOG_MIB": "1024"}
+def pytest(*arguments: str, alone: bool = False) -> tuple[str, ...]:
+    """Return what Python is to run. What is left on the machine can only be told by who is alone there."""
+    beside_others = () if alone else ("-p", "no:leftovers")
+    seed = f"--hypothesis-seed={SEED}"
+    return ("-m", "pytest", "-q", "--durations=5", "--durations-min=1", seed, *beside_others, *arguments)
 
 
-async def play(examples: int, seed: int) -> bool:
-    """Play so many examples of each machine in a process of its own, print what came of it. Whether they passed."""
-    passed, output = await run(f"--hypothesis-seed={seed}", *MACHINES, examples=examples)
-    print(f"{examples} examples with seed {seed}:\n{output}", flush=True)
-    return passed
+def at_night(*, examples: int = 100, **variables: str) -> dict[str, str]:
+    """Return an environment. A property that says no number gets so many examples."""
+    return {PROFILE: NIGHTLY, EXAMPLES: str(examples), FIRST_SEED: SEED, "KILL_SEED": SEED, **variables}
 
 
-async def explore(seed: int) -> bool:
-    """Give every property new examples. Whether all of them hold."""
-    passed, output = await run(f"--hypothesis-seed={seed}", *PROPERTIES, examples=EXAMPLES_OF_A_PROPERTY)
-    print(f"properties with seed {seed}:\n{output}", flush=True)
-    return passed
+def without(*modules: str) -> list[str]:
+    return [f"--ignore={module}" for module in modules]
 
 
-async def attack() -> bool:
-    """Run what takes longer at night. Whether it passed."""
-    passed, output = await run(*ATTACKS)
-    print(f"attacks and kills:\n{output}", flush=True)
-    return passed
+def main(words: Sequence[str]) -> int:
+    """Return 0 when every part passed that could be run."""
+    parser = argparse.ArgumentParser(prog="python -m tests.nightly", description="Run the tests of a night.")
+    parser.add_argument("--minutes", type=float, default=AN_HOUR, help="what the numbers of examples are made to fit")
+    parser.add_argument("--seed", type=int, default=None, help="that of an earlier night")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="the names of parts, where not all shall run")
+    arguments = parser.parse_args(words)
+    parts = parts_of_a_night(arguments.minutes)
+    names = [part.name for part in parts]
+    if unknown := set(arguments.parts) - set(names):
+        parser.error(f"no parts: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    if arguments.parts:
+        parts = [part for part in parts if part.name in arguments.parts]
+    seed = random.randrange(2**32) if arguments.seed is None else arguments.seed
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    signal.signal(signal.SIGTERM, _interrupt)
+    began = time.monotonic()
+    run = Night(parts, seed, OUTPUT, tell=lambda line: print(line, flush=True))
+    try:
+        trio.run(run.run, os.cpu_count() or 1, LONGEST)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+    console.print(night.table_of(run.rows))
+    passed, line = night.verdict(parts, run.rows, (time.monotonic() - began) / 60)
+    console.print(line, style="green" if passed else "red", markup=False, soft_wrap=True)
+    return 0 if passed else 1
 
 
-async def parse() -> bool:
-    """Have a million changed documents and layers of each kind read. Whether every one was read or refused."""
-    passed, output = await run(*PARSERS, more=MANY_INPUTS)
-    print(f"changed documents and layers:\n{output}", flush=True)
-    return passed
-
-
-async def contain() -> bool:
-    """Run all that runs on containerd on the one that the environment names. Whether it passed, or none is named."""
-    if not os.environ.get(CONTAINERD):
-        print(NO_CONTAINERD, flush=True)
-        return True
-    passed, output = await run(*CONTAINERD_TESTS)
-    print(f"on containerd {'.'.join(map(str, containerd_version()))}:\n{output}", flush=True)
-    return passed
-
-
-async def validate() -> bool:
-    """Run CRI's own tools on the embedded runtime, those that the environment names. Whether they passed."""
-    for name in CRI_TOOLS:
-        if not os.environ.get(name):
-            tool = name.rpartition("_")[2]
-            print(loud(f"{tool} WAS NOT RUN. {name} is not set: let it name the program."), flush=True)
-    if not any(map(os.environ.get, CRI_TOOLS)):
-        return True
-    passed, output = await run(CRI_TOOLS_TESTS)
-    print(f"CRI's own tools:\n{output}", flush=True)
-    return passed
-
-
-async def follow() -> bool:
-    """Follow a log of 1 GiB. Whether nobody missed anything."""
-    passed, output = await run(LOGS, more=LONG_LOG)
-    print(f"followed logs:\n{output}", flush=True)
-    return passed
-
-
-async def run(
-    *arguments: str, examples: int = NIGHTLY_EXAMPLES, more: Mapping[str, str] | None = None
-) -> tuple[bool, str]:
-    """Run tests in a process of their own with `more` in its environment. Whether they passed, what was printed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:leftovers"]
-    command += ["--durations=2", "--durations-min=0"]
-    environment = {**os.environ, "HYPOTHESIS_PROFILE": NIGHTLY, EXAMPLES: str(examples), **(more or {})}
-    ended = await trio.run_process(
-        [*command, *arguments], cwd=PROJECT, env=environment, check=False, capture_stdout=True, stderr=subprocess.STDOUT
-    )
-    return ended.returncode == 0, ended.stdout.decode(errors="replace")
-
-
-async def play_all(examples: int) -> bool:
-    shares = os.cpu_count() or 1
-    passed: list[bool] = []
-
-    async def share() -> None:
-        passed.append(await play(-(-examples // shares), random.randrange(2**32)))
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(shares):
-            nursery.start_soon(share)
-    passed.append(await explore(random.randrange(2**32)))
-    passed.append(await parse())
-    passed.append(await attack())
-    passed.append(await follow())
-    passed.append(await contain())
-    passed.append(await validate())
-    return all(passed)
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Exit status 0 when every example passes."""
-    examples = int(arguments[0]) if arguments else NIGHTLY_EXAMPLES
-    return 0 if trio.run(play_all, examples) else 1
+def _interrupt(_: int, __: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
