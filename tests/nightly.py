@@ -168,7 +168,7 @@ def parts_of_a_night(minutes: float = AN_HOUR) -> list[Part]:
         Part(
             name="mutants",
             what="each guard of a pod's life taken away: whether the tests by day and those by night notice",
-            command=("-m", "tests.mutants", "--night"),
+            command=("-m", "tests.mutants", "--night", f"--seed={SEED}"),
             minutes=40,
         ),
         Part(
