@@ -210,4 +210,4 @@ def verdict(parts: Sequence[Part], rows: Sequence[Row], minutes: float) -> tuple
     not_run = f"; not run: {', '.join(missing)}" if missing else ""
     if failed:
         return False, f"FAILED after {minutes:.0f} minutes: {', '.join(failed)}{not_run}"
-    return True, f"passed after {minutes:.0f} minutes: {len(parts) - len(missing)} parts{not_run}"
+    return True, f"passed after {minutes:.0f} minutes, {len(parts) - len(missing)} of {len(parts)} parts{not_run}"

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import io
+import os
+import select
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 from rich.console import Console
 
-from tests import night
+from tests import night, nightly
 from tests.night import SEED, Night, Part, Row, first_failure, table_of, verdict
 from tests.nightly import parts_of_a_night
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
 PASSES = "print('3 passed, 1 skipped in 0.52s')"
@@ -70,7 +74,7 @@ def test_a_table_says_what_passed_and_what_failed_first_with_its_seed_and_file(t
     parts = [row.part for row in rows.values()]
     passed, line = verdict(parts, list(rows.values()), 12.3)
     assert (passed, line) == (False, "FAILED after 12 minutes: bad, ugly")
-    assert verdict(parts[:1], [good], 1) == (True, "passed after 1 minutes: 1 parts")
+    assert verdict(parts[:1], [good], 1) == (True, "passed after 1 minutes, 1 of 1 parts")
     assert verdict(parts[:1], [], 1) == (False, "FAILED after 1 minutes: good"), "interrupted"
 
 
@@ -85,12 +89,17 @@ def test_a_part_that_does_not_even_listen_is_ended_with_all_that_it_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(night, "LAST_WORDS", 0.2)
-    program = f"import os; print(os.fork(), flush=True); {HANGS_FOR_GOOD}"
-    rows = rows_of(tmp_path, part("deaf", program, minutes=0.02))
-    assert rows["deaf"].failure == "took longer than 1 seconds"
-    child = max(int(line) for line in (tmp_path / "deaf.txt").read_text().split() if line.isdigit())
-    state = Path(f"/proc/{child}/stat")
-    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+    held = tmp_path / "held"
+    os.mkfifo(held)
+    reading = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
+    program = f"import os; os.open({str(held)!r}, os.O_WRONLY); os.fork(); print('begun', flush=True); {HANGS_FOR_GOOD}"
+    rows = rows_of(tmp_path, part("deaf", program, minutes=2 / 60))
+    assert rows["deaf"].failure == "took longer than 2 seconds"
+    assert (tmp_path / "deaf.txt").read_text().splitlines().count("begun") == 2
+    ended = select.poll()
+    ended.register(reading, select.POLLHUP)
+    assert ended.poll(1000 * PATIENCE), "none of the two has ended"
+    os.close(reading)
 
 
 def test_when_the_night_is_over_what_runs_is_ended_and_nothing_begins(tmp_path: Path) -> None:
@@ -107,7 +116,7 @@ def test_a_part_without_its_program_is_not_run_and_fails_nothing(
     rows = rows_of(tmp_path, part("tool", FAILS, needs="NO_SUCH_TOOL"), part("good", PASSES))
     assert "not run: NO_SUCH_TOOL names no tool" in shown(rows["tool"])
     parts = [row.part for row in rows.values()]
-    assert verdict(parts, list(rows.values()), 1) == (True, "passed after 1 minutes: 1 parts; not run: tool")
+    assert verdict(parts, list(rows.values()), 1) == (True, "passed after 1 minutes, 1 of 2 parts; not run: tool")
 
 
 def test_the_seed_and_variables_reach_a_part_and_replay_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +181,22 @@ def test_an_interrupted_night_ends_its_parts(tmp_path: Path) -> None:
     trio.run(begin_and_cancel)
     assert "1 failed, 5 passed" in (tmp_path / "long.txt").read_text()
     assert run.rows == []
+
+
+def test_the_last_line_and_the_exit_status_are_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = [part("good", PASSES), part("bad", FAILS)]
+    monkeypatch.setattr(nightly, "parts_of_a_night", lambda _: parts)
+    monkeypatch.setattr(nightly, "OUTPUT", tmp_path)
+    assert nightly.main(["--seed", "12", "good"]) == 0
+    told = capsys.readouterr().out
+    assert "seed 12" in told
+    assert told.splitlines()[-1] == "passed after 0 minutes, 1 of 1 parts"
+    assert nightly.main([]) == 1
+    told = capsys.readouterr().out
+    assert told.splitlines()[-1] == "FAILED after 0 minutes: bad"
+    assert told.count("FAILED: tests/a/test_b.py::test_c") == 1
 
 
 def test_parts_name_modules_that_are_there_and_numbers_follow_the_minutes() -> None:
