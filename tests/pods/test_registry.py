@@ -24,6 +24,7 @@ from trikubelet.pods import machine
 from trikubelet.pods.machine import Event, IllegalTransitionError, is_in_the_way
 from trikubelet.pods.phases import (
     Cancelled,
+    CleanUpPod,
     Completed,
     Failed,
     Finished,
@@ -344,8 +345,21 @@ def test_a_pod_that_has_run_its_course_gets_the_grace_of_its_newest_spec(node: P
     node.begin("1")
     node.update(request(UPDATE, make_pod("1", grace=5)))
     node.done("1", Completed(terminal=True))
+    assert node.kill("1").deadline == node.now + 5
     node.settle()
     assert node.records["1"] == [SYNCED, ("terminate", 5), CLEANED]
+
+
+def test_an_update_during_the_kill_is_used_for_the_cleanup(node: PureNode) -> None:
+    pod = make_pod("1")
+    started(node, pod)
+    node.update(request(KILL, pod))
+    node.begin("1")
+    node.update(request(UPDATE, make_pod("1", "newer")))
+    node.done("1")
+    work = node.begin("1")
+    assert isinstance(work, CleanUpPod)
+    assert work.update.pod.metadata.name == "newer"
 
 
 def test_a_kill_during_the_sync_that_finds_the_pod_terminal_keeps_its_terms(node: PureNode) -> None:
@@ -815,6 +829,7 @@ def test_a_pod_nobody_wants_that_runs_is_ended_with_its_specs_grace_and_its_sync
     node.begin("1")
     node.sync_known_pods()
     assert node.cancelled == {"1"}
+    assert node.kill("1").deadline == node.now + 7
     node.done("1", Cancelled())
     node.settle()
     assert node.records["1"] == [SYNCED, ("terminate", 7), CLEANED]
