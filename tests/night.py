@@ -32,7 +32,7 @@ SEED: Final = "{seed}"
 LAST_WORDS: Final = 60.0
 """Seconds for telling what was found, when a part's time is over."""
 
-_COUNTS: Final = re.compile(r"^(?:=+ )?(\d+ [a-z]+(?:, \d+ [a-z]+)*) in [\d.]+ ?s", re.MULTILINE)
+_COUNTS: Final = re.compile(r"^(?:=+ )?(\d+ [a-z ]+?(?:, \d+ [a-z ]+?)*) in [\d.]+ ?s", re.MULTILINE)
 _FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+(?:\[.*?\](?= - |$))?|.+?)(?: - .*)?$", re.MULTILINE)
 _LEFT: Final = re.compile(r"^[-=]+ left on the machine.*[-=]+\n(.+)$", re.MULTILINE)
 

@@ -29,6 +29,7 @@ print('FAILED tests/a/test_d.py::test_e')
 print('2 failed, 7 passed in 61.00s (0:01:01)')
 raise SystemExit(1)
 """
+MUTANTS = "print('2 killed, 0 survived, 1 only at night in 219s')"
 HANGS = """
 import sys, time
 print('begun', flush=True)
@@ -62,6 +63,7 @@ def shown(*rows: Row) -> str:
 def test_a_table_says_what_passed_and_what_failed_first_with_its_seed_and_file(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, part("good", PASSES), part("bad", FAILS), part("ugly", "raise SystemExit(3)"))
     good, bad, ugly = rows["good"], rows["bad"], rows["ugly"]
+    assert rows_of(tmp_path, part("mutants", MUTANTS))["mutants"].ran == "2 killed, 0 survived, 1 only at night"
     assert (good.ran, good.failure) == ("3 passed, 1 skipped", None)
     assert (bad.ran, bad.failure) == ("2 failed, 7 passed", "tests/a/test_b.py::test_c[one - two]")
     assert ugly.failure == "ended with 3"

@@ -87,7 +87,8 @@ class Trials:
     def __init__(self, mutants: Sequence[Mutant], file: Path) -> None:
         self._mutants = mutants
         self._file = file
-        self._failure: Failure | None = None
+        self._failures: list[Failure] = []
+        """Of one run, in a child."""
 
     def pytest_sessionstart(self) -> None:
         """After conftest has chosen a profile, and before the tests build upon it."""
@@ -163,26 +164,26 @@ class Trials:
 
     def _run(self, session: pytest.Session, modules: Iterable[str]) -> Failure | None:
         """Run the tests of modules until one fails."""
-        self._failure = None
+        self._failures.clear()
         items = [item for module in modules for item in session.items if item.nodeid.startswith(f"{module}::")]
         for item, following in zip(items, [*items[1:], None], strict=True):
             runtestprotocol(item, log=False, nextitem=following)
-            if self._failure is not None:
+            if self._failures:
                 session._setupstate.teardown_exact(None)  # for the next modules
                 break
-        return self._failure
+        return self._failures[0] if self._failures else None
 
     def pytest_exception_interact(
         self, node: pytest.Item, call: pytest.CallInfo[object], report: pytest.TestReport | pytest.CollectReport
     ) -> None:
-        """Note the first failure of a child."""
-        if call.excinfo is None or isinstance(report, pytest.CollectReport) or self._failure is not None:
+        """Note a failure."""
+        if call.excinfo is None or isinstance(report, pytest.CollectReport):
             return
         check, first = _origin(call.excinfo.value)
         said = str(first).partition("\n")[0][:200]
         error = type(first).__name__
         message = said if error == "AssertionError" else f"{error}: {said}"
-        self._failure = Failure(node.nodeid.rpartition("/")[2], check, message)
+        self._failures.append(Failure(node.nodeid.rpartition("/")[2], check, message))
 
 
 def _reap(pid: int, channel: int, name: str) -> Trial:
