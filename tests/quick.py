@@ -50,7 +50,7 @@ BUDGET: Final = 28.0
 """Seconds of a processor that the tests may take."""
 SECONDS: Final = float(os.environ.get("QUICK_SECONDS", "44"))
 """From the start of the command to its end, if it must end itself."""
-LONGEST: Final = BUDGET / 5
+LONGEST: Final = 6.0
 """Seconds of a module that was not changed itself: a longer one would take the place of too many others."""
 TOLD: Final = "TRIKUBELET_QUICK_TOLD"
 """Name of an environment variable: the file in which pytest says what came of a quick run, or of one that records."""
@@ -347,6 +347,7 @@ class Quick:
     def __init__(self, stop_at: float) -> None:
         self._stop_at = stop_at
         self._stopped = False
+        self._running: set[str] = set()
         self._slow = Record.read().slow
         self._left_out: Counter[str] = Counter()
         self._tests = self._finished = self._failed = 0
@@ -372,7 +373,11 @@ class Quick:
         self._tests = len(kept)
         config.hook.pytest_deselected(items=others)
 
-    def pytest_runtest_logfinish(self) -> None:
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._running.add(nodeid)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._running.discard(nodeid)
         self._finished += 1
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -386,6 +391,7 @@ class Quick:
             "stopped": self._stopped,
             "failed": self._failed,
             "finished": self._finished,
+            "running": sorted(self._running),
             "left_out": self._left_out,
         }
         session.config.option.quick_told.write_text(json.dumps(told))
@@ -486,7 +492,7 @@ def run_tests(modules: Sequence[str], stop_at: float, **environment: str) -> tup
             return code, {}
         found = json.loads(told.read_text())
     if found["stopped"]:
-        print("The time was over before all tests had run.")
+        print(f"The time was over before all tests had run. These had begun: {shortened(found['running'])}")
         code = int(found["failed"] or not found["finished"])
     left_out: dict[str, int] = found["left_out"]
     return 0 if code == NO_TESTS else code, left_out

@@ -35,7 +35,7 @@ ESCAPER = "import os,time; os.fork() or (os.setsid(), os.fork() or time.sleep(10
 async def outcome(folder: Path, prefix: str, script: str, *, grace: int) -> dict[str, Any]:
     scenario = [sys.executable, "-m", "tests.embedded.scenario", str(folder), str(grace), "bash", "-c", script]
     command = [*IN_USER_NAMESPACE, f"{prefix} {shlex.join(scenario)}"]
-    with trio.fail_after(60):
+    with trio.fail_after(30):
         result = await trio.run_process(command, capture_stdout=True, stderr=subprocess.DEVNULL)
     line = next(line for line in result.stdout.decode().splitlines() if line.startswith("outcome="))
     found: dict[str, Any] = json.loads(line.removeprefix("outcome="))
