@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from trikubelet.cli.kubelet_flags import MEANINGLESS
 from trikubelet.config.feature_gates import Effect
 from trikubelet.config.flags import CONFIG_FLAGS
@@ -19,18 +17,15 @@ FIRST_CELLS = [line.split("|")[1] for line in TABLE.splitlines() if line.startsw
 NAMED = {name for cell in FIRST_CELLS for name in re.findall(r"`([^`]+)`", cell)}
 
 
-@pytest.mark.parametrize("field", sorted(SUPPORTED))
-def test_every_supported_field_has_its_line(field: str) -> None:
-    assert field in NAMED
+def test_the_supported_fields_have_a_line_each_and_no_other_has_one() -> None:
+    assert len(SUPPORTED) > 100
+    assert NAMED == SUPPORTED
 
 
-def test_no_line_names_a_field_that_is_not_supported() -> None:
-    assert NAMED <= SUPPORTED
-
-
-@pytest.mark.parametrize("gate", [name for name, gate in GATES.items() if gate.effect is Effect.SWITCHED])
-def test_every_supported_feature_gate_is_explained(gate: str) -> None:
-    assert f"| `{gate}` |" in PAGE
+def test_every_supported_feature_gate_is_explained() -> None:
+    switched = [name for name, gate in GATES.items() if gate.effect is Effect.SWITCHED]
+    assert len(switched) > 50
+    assert [name for name in switched if f"| `{name}` |" not in PAGE] == []
 
 
 def test_every_flag_that_the_page_gives_as_an_example_exists() -> None:

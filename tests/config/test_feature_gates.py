@@ -145,9 +145,11 @@ def test_who_switches_everything_on_is_told_what_there_is_not() -> None:
     assert "MemoryQoS" not in warning
 
 
-@pytest.mark.parametrize("name", [name for name, gate in GATES.items() if gate.effect is Effect.SWITCHED])
-def test_the_table_tells_where_a_gate_is_looked_at(name: str) -> None:
-    assert f'"{name}"' in (PACKAGE / GATES[name].used).read_text(encoding="utf-8")
+def test_the_table_tells_where_a_gate_is_looked_at() -> None:
+    switched = [name for name, gate in GATES.items() if gate.effect is Effect.SWITCHED]
+    assert len(switched) > 50
+    for name in switched:
+        assert f'"{name}"' in (PACKAGE / GATES[name].used).read_text(encoding="utf-8"), name
 
 
 def test_the_table_holds_together() -> None:

@@ -62,7 +62,7 @@ def by_a_link(folder: Path) -> None:
 
 def on_a_shared_mount(folder: Path) -> None:
     root = a_folder_with_a_file(folder)
-    run("mount", "--make-shared", "/")
+    run("mount", "--make-rshared", "/")
     before = MountTable.read()
     assert not share_folder(root)
     assert not unshare_folder(root)
