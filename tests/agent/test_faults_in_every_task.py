@@ -40,7 +40,7 @@ PASSING: Final = ("agent.cluster.events.", "agent.tracing.exporter._queue")
 """What has happened: the last so and so many events, and the spans of which the collector has yet to be told."""
 
 
-AT_ONCE: Final = 1 if IS_NIGHT else 4
+AT_ONCE: Final = 1 if IS_NIGHT else 6
 """Faults."""
 PART: Final = 3
 """So many names, from the root of the tree on, say to which part of the agent a task belongs."""

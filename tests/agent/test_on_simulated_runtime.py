@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(params=["in memory", "on disk"])
+@pytest.fixture(params=[pytest.param("in memory", marks=pytest.mark.night), "on disk"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     """Where the node has its files; None: it has no disk."""
     return tmp_path if request.param == "on disk" else None

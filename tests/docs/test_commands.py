@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +10,8 @@ import click
 import pytest
 
 from tests.docs.blocks import Found, arguments, commands
+from tests.forked import fork
+from tests.patience import PATIENCE
 from trikubelet.cli.main import cli
 
 if TYPE_CHECKING:
@@ -61,5 +61,7 @@ def test_commands_that_touch_nothing_run(command: Found, tmp_path: Path) -> None
     if words[0] == "sim":
         # The last one given counts: minutes instead of days.
         words += ["--pods=2", "--hours=0.05"]
-    done = subprocess.run([sys.executable, "-m", "trikubelet", *words], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    with (tmp_path / "printed").open("wb") as printed:
+        process = fork("tests.cli.command_line", words, stdout=printed, stderr=printed, cwd=tmp_path)
+        code = process.wait(PATIENCE)
+    assert code == 0, (tmp_path / "printed").read_text()

@@ -120,7 +120,7 @@ PLACES: Final = [
 
 
 @pytest.mark.parametrize(("place", "name", "uid", "error"), PLACES)
-@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.night), 3])
 async def test_a_fault_in_one_pod_is_that_pods_alone(
     autojump_clock: MockClock,
     monkeypatch: pytest.MonkeyPatch,
