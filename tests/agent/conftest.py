@@ -36,12 +36,12 @@ def node_on(request: pytest.FixtureRequest, folder: Path) -> RealNode:
 @pytest.fixture(params=RUNTIMES)
 def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealNode]:
     """Ended with SIGTERM if the test has not: it must drain, unless the test started it otherwise."""
-    yield from _until_clean(node_on(request, tmp_path))
+    yield from until_clean(node_on(request, tmp_path))
 
 
 @pytest.fixture
 def embedded_node(tmp_path: Path) -> Iterator[RealNode]:
-    yield from _until_clean(RealNode(tmp_path, "localhost/host"))
+    yield from until_clean(RealNode(tmp_path, "localhost/host"))
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def unprivileged_node() -> Iterator[RealNode]:
         node = RealNode(Path(name), "localhost/host", prefix=become, python=python)
         for path in (node.folder, *node.folder.rglob("*")):
             os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
-        yield from _until_clean(node)
+        yield from until_clean(node)
 
 
 @pytest.fixture
@@ -71,7 +71,8 @@ def _works(*command: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def _until_clean(node: RealNode) -> Iterator[RealNode]:
+def until_clean(node: RealNode) -> Iterator[RealNode]:
+    """Yield the node. Afterwards end its agent if the test has not; nothing may be left."""
     try:
         yield node
         if node.agent is not None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import signal
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
+from tests.agent.conftest import RUNTIMES, node_on, until_clean
 from tests.cli.streaming_agent import run_cli, started_cli, terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.agent.real_node import RealNode
@@ -25,13 +27,19 @@ GREET = (
 WAIT = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 
 
-@pytest.fixture
-async def waiting(node: RealNode) -> RealNode:
-    """With a pod that runs."""
+@pytest.fixture(scope="module", params=RUNTIMES)
+def waiting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
+    """With a pod that runs, for all tests that leave it so."""
+    node = node_on(request, tmp_path_factory.mktemp("waiting"))
+    with contextmanager(until_clean)(node):
+        start_pod(node)
+        yield node
+
+
+def start_pod(node: RealNode) -> None:
     node.start()
     node.run("web", node.container(WAIT))
-    await trio.to_thread.run_sync(node.until_running, "web")
-    return node
+    node.until_running("web")
 
 
 async def test_exec_passes_streams_and_codes(waiting: RealNode) -> None:
@@ -64,19 +72,20 @@ async def test_a_shell_on_a_terminal(waiting: RealNode) -> None:
             assert person.modes() == before
 
 
-async def test_the_terminal_is_given_back_when_the_container_or_the_agent_dies(waiting: RealNode) -> None:
+async def test_the_terminal_is_given_back_when_the_container_or_the_agent_dies(node: RealNode) -> None:
+    start_pod(node)
     with trio.fail_after(30):
-        async with terminal(waiting.root, "exec", "-it", "web", "--", "sh") as person:
+        async with terminal(node.root, "exec", "-it", "web", "--", "sh") as person:
             before = person.modes()
             await person.type(b"echo $((40 + 2))\r")
             await person.until(b"42\r\n")
-            assert waiting.agent is not None
-            waiting.agent.kill()
-            waiting.agent.wait()
-            waiting.agent = None
+            assert node.agent is not None
+            node.agent.kill()
+            node.agent.wait()
+            node.agent = None
             assert await person.process.wait() == 1
             assert person.modes() == before
-    waiting.start()
+    node.start()
 
 
 async def test_attach_types_to_a_container(node: RealNode) -> None:

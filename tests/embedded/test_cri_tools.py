@@ -221,7 +221,9 @@ def every_command(folder: Path) -> None:
         if "events" in known:
             with runtime.going_on("events", "-o", "json") as events:
                 assert events.stdout is not None
-                time.sleep(1)  # it says nothing until there is one
+                # crictl does not say when it has subscribed, and is told of no earlier event: a machine on which that
+                # takes longer fails this test.
+                time.sleep(3)
                 crictl("stop", "--timeout", "5", container)
                 assert any(container in line for line in events.stdout)  # the event has several
         else:

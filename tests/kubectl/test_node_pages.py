@@ -64,5 +64,6 @@ def test_what_pods_and_the_node_use(node: OneNode) -> None:
     assert name == NODE_NAME
     assert int(cpu.removesuffix("m")) > 0
     assert int(memory.removesuffix("Mi")) > 50
-    assert 0 < int(used.removesuffix("%")) < 100
+    # It may be less than a hundredth, where a cgroup stands for the machine.
+    assert 0 <= int(used.removesuffix("%")) < 100
     assert share.endswith("%")

@@ -9,6 +9,7 @@ import json
 import platform
 import tarfile
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -98,6 +99,12 @@ def image_spec(layers: Sequence[bytes], config: Mapping[str, Any] | None = None,
     return json.dumps(document).encode()
 
 
+@lru_cache(maxsize=8)
+def _compressed(data: bytes) -> bytes:
+    """Many images have one and the same layer below their own."""
+    return gzip.compress(data, mtime=0)
+
+
 class OciLayout:
     """Collects the files of an OCI image layout."""
 
@@ -113,7 +120,7 @@ class OciLayout:
         self, layers: Sequence[bytes], config: Mapping[str, Any] | None = None, *, gzipped: bool = True, **top: Any
     ) -> dict[str, Any]:
         spec = image_spec(layers, config, **top)
-        blobs = [gzip.compress(data, mtime=0) if gzipped else data for data in layers]
+        blobs = [_compressed(data) if gzipped else data for data in layers]
         document = {
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
