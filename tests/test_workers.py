@@ -216,3 +216,21 @@ def test_what_runs_on_when_a_worker_ends_is_told_and_ended(tmp_path: Path) -> No
     state = Path(f"/proc/{pid}/stat")
     assert not state.exists() or " Z " in state.read_text(), "only init has still to take notice of its end"
     assert not list(Path("/sys/fs/cgroup").glob("memory/**/trikubelet-left"))
+
+
+@pytest.mark.root
+def test_what_a_killed_session_has_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    if not worker_machine.possible():
+        pytest.skip("no cgroup v1")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    machine = worker_machine.WorkerMachine(f"tests-{ended.pid}-1")
+    machine.make()
+    with subprocess.Popen(["sleep", "1000"]) as left:
+        for each in machine.hierarchies:
+            if each.kind == "cgroup":
+                (each.here / machine.name / "cgroup.procs").write_text(str(left.pid))
+        code, told = run(tmp_path, "--processes=1", test_a="def test_it(): pass")
+        assert code == 0, told
+        assert left.wait() == -9
+    assert not [each for each in machine.hierarchies if (each.here / machine.name).exists()]

@@ -25,6 +25,7 @@ from tests.own_machine import run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PROJECT: Final = Path(__file__).parents[1]
 SYS: Final = "/sys"
 CGROUPS: Final = Path("/sys/fs/cgroup")
 FOLDERS: Final = ("/run", "/var/log/pods", "/var/log/containers")
@@ -73,6 +74,20 @@ def possible() -> bool:
     )
 
 
+def name_of(place: int) -> str:
+    """Return the name of the cgroups of a worker of this session."""
+    return f"tests-{os.getpid()}-{place}"
+
+
+def remove_those_of_killed_sessions() -> None:
+    """End what runs in the cgroups of sessions that have ended without removing them."""
+    groups = {group.name for each in hierarchies() for group in each.here.glob("tests-*-*")}
+    for name in groups:
+        pid = name.split("-")[1]
+        if pid.isdecimal() and not Path("/proc", pid).exists():
+            WorkerMachine(name).remove(patience=0)
+
+
 @attrs.frozen
 class WorkerMachine:
     """The machine of one worker. `name` is that of its cgroups."""
@@ -110,8 +125,8 @@ class WorkerMachine:
         for folder in map(Path, FOLDERS):
             if folder.is_dir():
                 run("mount", "-t", "tmpfs", "none", str(folder))
-        for folder in ("/run/lock", "/run/netns"):
-            Path(folder).mkdir()
+        for made in ("/run/lock", "/run/netns"):
+            Path(made).mkdir()
         _make_network()
 
     def left(self) -> Iterator[str]:
@@ -134,9 +149,9 @@ class WorkerMachine:
                 found.update(map(int, file.read_text().split()))
         return found
 
-    def remove(self) -> list[str]:
-        """End what still runs there, after a moment in which it may end by itself. Return what was left."""
-        give_up = time.monotonic() + LAST_TO_GO
+    def remove(self, patience: float = LAST_TO_GO) -> list[str]:
+        """End what still runs there, after some seconds in which it may end by itself. Return what was left."""
+        give_up = time.monotonic() + patience
         while (left := sorted(self.left())) and time.monotonic() < give_up:
             time.sleep(0.1)
         while pids := self._pids():
@@ -144,7 +159,7 @@ class WorkerMachine:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
-        for group in self._groups():
+        for group in filter(Path.exists, self._groups()):
             for path in sorted(group.rglob("*"), reverse=True):
                 if path.is_dir():
                     path.rmdir()
@@ -157,7 +172,7 @@ def _let_go_of_mounts() -> None:
     theirs = tuple(f"{folder}/" for folder in (*FOLDERS, tempfile.gettempdir()))
     for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
         place = line.split()[4]
-        if place.startswith(theirs):
+        if place.startswith(theirs) and not PROJECT.is_relative_to(place):
             subprocess.run(["umount", "--lazy", place], capture_output=True, check=False)
 
 

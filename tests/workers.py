@@ -152,6 +152,8 @@ class _Pool:
     def __enter__(self) -> _Pool:
         # One folder for all: the workers make numbered ones in it.
         self._session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        if self._have_machines:
+            worker_machine.remove_those_of_killed_sessions()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -185,7 +187,7 @@ class _Pool:
 
     def _start(self, place: int) -> None:
         ours, its = socket.socketpair()
-        machine = WorkerMachine(f"tests-{os.getpid()}-{place}") if place and self._have_machines else None
+        machine = WorkerMachine(worker_machine.name_of(place)) if place and self._have_machines else None
         if machine is not None:
             machine.make()
         sys.stdout.flush()
