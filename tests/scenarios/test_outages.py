@@ -242,7 +242,15 @@ async def losing_replies(stage: Stage) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize(
-    "trouble", [away, forgetful, failing, slow, losing_replies], ids=lambda trouble: trouble.__name__
+    "trouble",
+    [
+        away,
+        forgetful,
+        failing,
+        pytest.param(slow, marks=pytest.mark.night),
+        pytest.param(losing_replies, marks=pytest.mark.night),
+    ],
+    ids=lambda trouble: trouble.__name__,
 )
 def test_everything_is_right_soon_after_a_long_trouble(trouble: Trouble, ending: Ending) -> None:
     async def tell() -> None:
