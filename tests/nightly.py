@@ -85,7 +85,7 @@ def parts_of_a_night(minutes: float = AN_HOUR) -> list[Part]:
     # Processor time: 135 ms for one example of each simple machine, 300 ms for one of a whole node, 400 ms for one of
     # each property, 7 ms for a document of each kind. A blow takes two seconds, most of which is waiting.
     simple, whole, of_a_property = scaled(8000), scaled(1500), scaled(1000)
-    documents, archives, pumped = scaled(100_000, least=100), scaled(10), scaled(200)
+    documents, archives, pumped = scaled(100_000, least=100), scaled(2), scaled(200)
     rounds, mebibytes = scaled(200), scaled(512, least=8)
     apart = without(*PARSERS, *ATTACKS, *CAMPAIGNS, *LOGS, *CRI_TOOLS_TESTS)
     return [
