@@ -25,7 +25,11 @@ def examples(count: int) -> int:
     return count if IS_NIGHT else max(1, count // SHARE)
 
 
+def first_seed() -> int:
+    """Return a number for what a test does by chance: always the same by day, and a new one each night."""
+    return int(os.environ.get(FIRST_SEED, "0"))
+
+
 def seeds(count: int) -> range:
-    """Return so many numbers for examples that a test makes itself: always the same by day, and new ones each night."""
-    first = int(os.environ.get(FIRST_SEED, "0"))
-    return range(first, first + count)
+    """Return so many numbers from there on, for examples that a test makes itself."""
+    return range(first_seed(), first_seed() + count)

@@ -1,6 +1,6 @@
 """Many inputs from anybody to each reader: documents and layers that were whole, and of which parts were changed.
 
-2,500 for each by day, and a million by night (`DOCUMENT_INPUTS`). Each is read or refused; no other error comes out.
+2,500 for each by day, and a hundred thousand new ones by night (`DOCUMENT_INPUTS`). Each is read or refused; no other error comes out.
 What was made to be expensive takes bounded memory, and steps in proportion to its length.
 """
 
@@ -19,7 +19,7 @@ import pytest
 from tests.costs import peak_bytes, steps
 from tests.embedded.images.archives import Entry, digest, directory, image_spec, layer
 from tests.embedded.registry.scripted_registry import INDEX, MANIFEST
-from tests.examples import examples
+from tests.examples import examples, seeds
 from tests.mutated import changed_bytes, changed_document
 from tests.watchdog import one_example
 from trikubelet.embedded.images.errors import ArchiveError
@@ -122,7 +122,7 @@ _READERS: Final[dict[str, Callable[[bytes], None]]] = {"index": _index, "manifes
 @pytest.mark.parametrize("kind", _READERS)
 def test_a_changed_document_is_read_or_refused(kind: str) -> None:
     refused = 0
-    for seed in range(INPUTS):
+    for seed in seeds(INPUTS):
         body = changed_document(random.Random(seed), _WHOLE[kind], _OTHERS)
         try:
             with one_example():
@@ -147,9 +147,9 @@ def test_a_changed_layer_is_unpacked_or_refused(tmp_path: Path) -> None:
     refused = 0
     root, beside = tmp_path / "root", tmp_path / "beside"
     beside.write_text("as it was")
-    for seed in range(INPUTS):
-        if seed % LAYERS_IN_A_ROOT == 0:
-            if seed:
+    for number, seed in enumerate(seeds(INPUTS)):
+        if number % LAYERS_IN_A_ROOT == 0:
+            if number:
                 remove_tree(root)
             root.mkdir()
         chance = random.Random(seed)
@@ -159,7 +159,7 @@ def test_a_changed_layer_is_unpacked_or_refused(tmp_path: Path) -> None:
         except ArchiveError:
             refused += 1
         except Exception as error:
-            raise AssertionError(f"seed {seed}, after those from {seed - seed % LAYERS_IN_A_ROOT} on") from error
+            raise AssertionError(f"seed {seed}, after those from {seed - number % LAYERS_IN_A_ROOT} on") from error
     assert 0 < refused < INPUTS
     assert beside.read_text() == "as it was"
     assert {path.name for path in tmp_path.iterdir()} == {"root", "beside"}
@@ -170,7 +170,7 @@ def test_a_changed_layer_is_unpacked_or_refused(tmp_path: Path) -> None:
 def test_a_changed_hosts_file_is_read_or_refused(tmp_path: Path) -> None:
     whole = b'server = "https://r"\n[host."https://m:1/p"]\ncapabilities = ["pull"]\nca = "c"\ndial_timeout = "1s"\n'
     refused = 0
-    for seed in range(INPUTS):
+    for seed in seeds(INPUTS):
         text = changed_bytes(random.Random(seed), whole).decode(errors="replace")
         try:
             with one_example():

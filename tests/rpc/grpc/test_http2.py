@@ -1,6 +1,6 @@
 """The protocol beside h2, which judges: random conversations mean the same to both, and both answer the same.
 
-750 conversations of each side by day, and a million by night (`DOCUMENT_INPUTS`).
+750 conversations of each side by day, and a hundred thousand new ones by night (`DOCUMENT_INPUTS`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Many inputs from anybody to each reader: documents that were whole, and of which parts were changed.
 
-2,500 for each by day, and a million by night (`DOCUMENT_INPUTS`). Each is read or refused, whatever it is, and what
+2,500 for each by day, and a hundred thousand new ones by night (`DOCUMENT_INPUTS`). Each is read or refused, whatever it is, and what
 was read can be passed on. Each costs far less than a second, since documents are bounded.
 """
 
@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.costs import peak_bytes
-from tests.examples import examples
+from tests.examples import examples, seeds
 from tests.mutated import changed_document
 from tests.watchdog import one_example
 from trikubelet.embedded.network.cni.arguments import capability_arguments
@@ -140,7 +140,7 @@ _READERS: Final[dict[str, Callable[[bytes], None]]] = {
 @pytest.mark.parametrize("kind", _READERS)
 def test_a_changed_document_is_read_or_refused(kind: str) -> None:
     refused = 0
-    for seed in range(INPUTS):
+    for seed in seeds(INPUTS):
         body = changed_document(random.Random(seed), _WHOLE[kind], _OTHERS)
         try:
             with one_example():
