@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FREEZE_EACH: Final = 300
 """Tests."""
 _finished: Final = itertools.count(1)
-CONTAINERDS: Final = 4
+CONTAINERDS: Final = 3
 """Processes for the tests on containerd, each with one of its own."""
 LAST_TO_GO: Final = 10.0
 """Seconds for what goes by itself: a keeper's cgroups go a moment after whoever ended it."""

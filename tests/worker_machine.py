@@ -1,4 +1,4 @@
-"""A machine of its own for a process that runs tests: network, mounts, cgroups, /run and pods' logs.
+"""A machine of its own for a process that runs tests: network, mounts, cgroups, /run, pods' logs, temporary files.
 
 Processes, devices, the clock and the tree of cgroup v2 are shared. The first process of a session makes the cgroups
 (`make`), the worker that it forks moves in (`enter`), and when the worker has ended, the first process says what still
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -106,15 +107,15 @@ class WorkerMachine:
                 if (group.parent / file).exists() and (group / file).exists():
                     (group / file).write_text((group.parent / file).read_text())
 
-    def enter(self) -> None:
-        """Move this process, which has no threads, into the machine."""
+    def enter(self, temporary: Path) -> None:
+        """Move this process, which has no threads, into the machine, whose folder `temporary` is in memory."""
         from trikubelet.embedded.keeper import linux
 
         for group in self._groups():
             (group / "cgroup.procs").write_text(str(os.getpid()))
         linux.unshare(linux.CLONE_NEWNET | linux.CLONE_NEWNS | linux.CLONE_NEWCGROUP)
         run("mount", "--make-rprivate", "/")
-        _let_go_of_mounts()
+        _let_go_of_mounts(temporary)
         run("umount", "--recursive", "--lazy", str(CGROUPS))
         _show_own_devices()
         run("mount", "-t", "tmpfs", "none", str(CGROUPS))
@@ -125,8 +126,10 @@ class WorkerMachine:
         for folder in map(Path, FOLDERS):
             if folder.is_dir():
                 run("mount", "-t", "tmpfs", "none", str(folder))
+        run("mount", "-t", "tmpfs", "-o", "mode=0700", "none", str(temporary))
         for made in ("/run/lock", "/run/netns"):
             Path(made).mkdir()
+        _ask_no_name_server()
         _make_network()
 
     def left(self) -> Iterator[str]:
@@ -167,12 +170,13 @@ class WorkerMachine:
         return left
 
 
-def _let_go_of_mounts() -> None:
+def _let_go_of_mounts(temporary: Path) -> None:
     """Unmount here what other tests that run now have mounted: they look whether somebody keeps it."""
     theirs = tuple(f"{folder}/" for folder in (*FOLDERS, tempfile.gettempdir()))
     for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
         place = line.split()[4]
-        if place.startswith(theirs) and not PROJECT.is_relative_to(place):
+        is_ours = any(folder.is_relative_to(place) for folder in (PROJECT, temporary))
+        if place.startswith(theirs) and not is_ours:
             subprocess.run(["umount", "--lazy", place], capture_output=True, check=False)
 
 
@@ -189,6 +193,15 @@ def _show_own_devices() -> None:
     for place, descriptor in kept.items():
         linux.mount(f"/proc/self/fd/{descriptor}", place, None, linux.MS_BIND)
         os.close(descriptor)
+
+
+def _ask_no_name_server() -> None:
+    """Let names of hosts be those in /etc/hosts: there is no way to a server that knows more."""
+    switch = Path("/etc/nsswitch.conf")
+    if switch.exists():
+        own = Path("/run/nsswitch.conf")
+        own.write_text(re.sub(r"^hosts:.*$", "hosts: files", switch.read_text(), flags=re.MULTILINE))
+        run("mount", "--bind", str(own), str(switch))
 
 
 def _make_network() -> None:

@@ -287,7 +287,7 @@ def _work(session: pytest.Session, channel: socket.socket, place: int, machine: 
         plugins = session.config.pluginmanager
         leftovers = plugins.getplugin(LEFTOVERS) if machine is not None else None
         if machine is not None:
-            machine.enter()
+            machine.enter(session.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
         if leftovers is not None:
             leftovers.enter()
         # Reports are the first process's to show and to keep.

@@ -36,7 +36,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.root
 
-MACHINE = str(Path("/proc/self/ns/net").readlink())
+
+def machine() -> str:
+    """Return the network of the machine that the test is on."""
+    return str(Path("/proc/self/ns/net").readlink())
+
+
 HOST_NETWORK = v1.NamespaceOption(network=v1.NamespaceMode.NODE, pid=v1.NamespaceMode.CONTAINER)
 
 
@@ -81,7 +86,7 @@ async def test_commands_and_pods_with_shared_processes_are_in_the_pods_network(t
         show = ["readlink", "/proc/self/ns/net"]
         inside = (await node.exec(container, show)).stdout
         assert inside == (await node.run(sandbox, show)).out.encode()
-        assert inside.strip().decode() != MACHINE
+        assert inside.strip().decode() != machine()
         # What procfs shows of the network of the namespace's first process.
         assert (await node.exec(container, ["sh", "-c", "grep -c : /proc/1/net/dev"])).stdout == b"1\n"
 
@@ -91,7 +96,7 @@ async def test_a_pod_on_the_nodes_network_has_no_address_and_is_not_attached(tmp
     async with network_node(tmp_path, network) as node:
         sandbox = await node.sandbox(options=HOST_NETWORK)
         ended = await node.run(sandbox, ["readlink", "/proc/self/ns/net"])
-        assert ended.out.strip() == MACHINE
+        assert ended.out.strip() == machine()
         assert (await pod_status(node, sandbox)).network.ip == ""
         assert network.specs == []
 
@@ -244,7 +249,7 @@ async def test_a_pod_of_an_earlier_release_stays_on_the_machines_network(tmp_pat
     network = FakeNetwork()
     async with network_node(tmp_path, network) as node:
         shown = (await node.exec(container, ["readlink", "/proc/self/ns/net"])).stdout
-        assert shown.decode().strip() == MACHINE
+        assert shown.decode().strip() == machine()
         assert (await pod_status(node, sandbox)).network.ip not in ("", "10.66.0.1")
         assert network.specs == []
 
@@ -344,7 +349,7 @@ async def test_the_keeper_stays_in_the_machines_network(tmp_path: Path) -> None:
         with await make_socket(node.lifecycle.keeper, sandbox, socket.AF_INET, socket.SOCK_DGRAM) as made:
             made.bind(("127.0.0.1", 0))
             assert (made.family, made.type, made.getblocking()) == (socket.AF_INET, socket.SOCK_DGRAM, False)
-        assert str(Path(f"/proc/{node.keeper_pid()}/ns/net").readlink()) == MACHINE
+        assert str(Path(f"/proc/{node.keeper_pid()}/ns/net").readlink()) == machine()
 
 
 async def test_a_bridge_in_a_cluster_waits_for_the_nodes_addresses(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from tests.embedded.runtime_node import processes_with
 from tests.patience import SLOWER
 from trikubelet import __version__
 
+pytestmark = pytest.mark.together("machine")  # pip fetches what it builds with
+
 ROOT = Path(__file__).parents[2]
 POD = """
 apiVersion: v1
@@ -50,7 +52,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.night
-@pytest.mark.together("machine")
 def test_the_wheel_installs_into_an_empty_environment_and_runs(wheel: Path, tmp_path: Path) -> None:
     assert wheel.name == f"trikubelet-{__version__}-py3-none-any.whl"
     commands = tmp_path / "venv/bin"
@@ -105,7 +106,6 @@ def test_the_first_two_minutes_of_somebody_new(wheel: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.night
-@pytest.mark.together("machine")
 def test_the_one_file_runs_with_python_alone(tmp_path: Path) -> None:
     pex = build("pex", tmp_path)
     environment = {
@@ -134,6 +134,7 @@ wait %1
 """
 
 
+@pytest.mark.night
 @pytest.mark.root
 def test_the_binary_runs_a_pod_on_a_machine_without_python(tmp_path: Path) -> None:
     binary = Path(os.environ.get("TRIKUBELET_BINARY") or build("binary", tmp_path / "dist"))
@@ -185,6 +186,7 @@ def blobs(archive: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     return index, {f"sha256:{Path(name).name}": blob for name, blob in content.items()}
 
 
+@pytest.mark.night
 @pytest.mark.root
 def test_the_image_that_is_made_without_docker_is_one_and_runs(tmp_path: Path) -> None:
     archive = Path(os.environ.get("TRIKUBELET_IMAGE") or build("image", tmp_path / "dist"))

@@ -1,6 +1,6 @@
 """Many inputs from anybody to each reader: documents and layers that were whole, and of which parts were changed.
 
-2,500 of each by day, and 100,000 new ones by night (`DOCUMENT_INPUTS`). Each is read or refused; no other error comes out.
+2,500 of each by day, 100,000 new ones by night (`DOCUMENT_INPUTS`). Each is read or refused; no other error comes out.
 What was made to be expensive takes bounded memory, and steps in proportion to its length.
 """
 

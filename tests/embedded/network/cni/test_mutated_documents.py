@@ -1,6 +1,6 @@
 """Many inputs from anybody to each reader: documents that were whole, and of which parts were changed.
 
-2,500 of each by day, and 100,000 new ones by night (`DOCUMENT_INPUTS`). Each is read or refused, whatever it is, and what
+2,500 of each by day, 100,000 new ones by night (`DOCUMENT_INPUTS`). Each is read or refused, whatever it is, and what
 was read can be passed on. Each costs far less than a second, since documents are bounded.
 """
 
