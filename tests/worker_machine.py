@@ -1,4 +1,4 @@
-"""A machine of its own for a process that runs tests: network, mounts, cgroups, /run, pods' logs, temporary files.
+"""A machine of its own for a process that runs tests: network, mounts, cgroups, /run and pods' logs.
 
 Processes, devices, the clock and the tree of cgroup v2 are shared. The first process of a session makes the cgroups
 (`make`), the worker that it forks moves in (`enter`), and when the worker has ended, the first process says what still
@@ -108,7 +108,7 @@ class WorkerMachine:
                     (group / file).write_text((group.parent / file).read_text())
 
     def enter(self, temporary: Path) -> None:
-        """Move this process, which has no threads, into the machine, whose folder `temporary` is in memory."""
+        """Move this process, which has no threads, into the machine. It keeps what is mounted below `temporary`."""
         from trikubelet.embedded.keeper import linux
 
         for group in self._groups():
@@ -126,7 +126,6 @@ class WorkerMachine:
         for folder in map(Path, FOLDERS):
             if folder.is_dir():
                 run("mount", "-t", "tmpfs", "none", str(folder))
-        run("mount", "-t", "tmpfs", "-o", "mode=0700", "none", str(temporary))
         for made in ("/run/lock", "/run/netns"):
             Path(made).mkdir()
         _ask_no_name_server()
@@ -157,16 +156,20 @@ class WorkerMachine:
         give_up = time.monotonic() + patience
         while (left := sorted(self.left())) and time.monotonic() < give_up:
             time.sleep(0.1)
-        while pids := self._pids():
+        give_up = time.monotonic() + LAST_TO_GO
+        while (pids := self._pids()) and time.monotonic() < give_up:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            for group in self._groups():
+                for file in group.rglob("freezer.state"):  # what is frozen does not die
+                    file.write_text("THAWED")
             time.sleep(0.02)
-        for group in filter(Path.exists, self._groups()):
-            for path in sorted(group.rglob("*"), reverse=True):
+        for group in self._groups():
+            for path in sorted((group, *group.rglob("*")), reverse=True):
                 if path.is_dir():
-                    path.rmdir()
-            group.rmdir()
+                    with contextlib.suppress(OSError):
+                        path.rmdir()
         return left
 
 

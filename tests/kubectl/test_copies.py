@@ -20,7 +20,8 @@ NAMES = ["plain", "with two  spaces", 'quote\'s "here"', "-dash", "semi;colon & 
 def test_a_file_to_the_pod_and_back(node: OneNode, tmp_path: Path) -> None:
     data = os.urandom(5 * 2**20)
     (tmp_path / "sent").write_bytes(data)
-    assert node.run("cp", "sent", "web:/tmp/kept", "-c", "main", folder=tmp_path).returncode == 0
+    done = node.run("cp", "sent", "web:/tmp/kept", "-c", "main", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
     done = node.run("cp", "web:/tmp/kept", "came back", "-c", "main", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "came back").read_bytes() == data
