@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.night
 @pytest.mark.root
 def test_on_the_embedded_runtime_pods_come_and_go_by_the_api_server_and_by_bare_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -52,6 +52,7 @@ def test_simulated_pods_of_each_number_are_measured_in_a_process_of_its_own(tmp_
     assert "simulated, 2 pods beside 1: start" in {aim["aim"] for aim in found["aims"]}
 
 
+@pytest.mark.night
 @pytest.mark.root
 def test_pods_on_the_embedded_runtime_are_measured_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,7 @@ from benchmarks import pod_start
 from tests import leftovers
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("kind", "aims"),
     [

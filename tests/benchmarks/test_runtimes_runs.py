@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.night
 @pytest.mark.containerd
 def test_both_runtimes_start_and_stop_pods_and_take_memory_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

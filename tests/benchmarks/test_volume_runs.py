@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.night
 @pytest.mark.root
 def test_pods_with_volumes_are_timed_on_the_embedded_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "aims.json"

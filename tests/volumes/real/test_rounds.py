@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.examples import examples
 from tests.volumes.real.joined_node import mounts
 from tests.volumes.real.served_cluster import DRIVER, PROVISIONED
 from tests.volumes.real.test_storage import claimed, csi
@@ -16,7 +17,7 @@ from tests.volumes.real.test_storage import claimed, csi
 if TYPE_CHECKING:
     from tests.volumes.real.joined_node import JoinedNode
 
-ROUNDS: Final = int(os.environ.get("VOLUME_ROUNDS", "10"))
+ROUNDS: Final = int(os.environ.get("VOLUME_ROUNDS", examples(12)))
 AT_ONCE: Final = 5
 
 
