@@ -275,7 +275,9 @@ def _checkout(commit: str) -> Iterator[Path]:
     with TemporaryDirectory(prefix="trikubelet-perf-") as name:
         archive = subprocess.run(["git", "archive", "--format=tar", commit], cwd=ROOT, check=True, capture_output=True)
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-            files.extractall(name, filter="data")
+            # Debian 12's Python knows no filters yet.
+            files.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+            files.extractall(name)
         yield Path(name)
 
 

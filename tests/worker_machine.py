@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -128,7 +127,6 @@ class WorkerMachine:
                 run("mount", "-t", "tmpfs", "none", str(folder))
         for made in ("/run/lock", "/run/netns"):
             Path(made).mkdir()
-        _ask_no_name_server()
         _make_network()
 
     def left(self) -> Iterator[str]:
@@ -196,15 +194,6 @@ def _show_own_devices() -> None:
     for place, descriptor in kept.items():
         linux.mount(f"/proc/self/fd/{descriptor}", place, None, linux.MS_BIND)
         os.close(descriptor)
-
-
-def _ask_no_name_server() -> None:
-    """Let names of hosts be those in /etc/hosts: there is no way to a server that knows more."""
-    switch = Path("/etc/nsswitch.conf")
-    if switch.exists():
-        own = Path("/run/nsswitch.conf")
-        own.write_text(re.sub(r"^hosts:.*$", "hosts: files", switch.read_text(), flags=re.MULTILINE))
-        run("mount", "--bind", str(own), str(switch))
 
 
 def _make_network() -> None:

@@ -27,7 +27,7 @@ from tests.cgroup_folders import cgroups_with
 from tests.containerd_node import ContainerdNode
 from tests.containerd_programs import program
 from tests.forked import ForkedProcess, fork
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, pauses
 from trikubelet.api import ContainerStatus, Pod, pod_from_dict
 from trikubelet.cgroups.kernel_files import KernelFiles
 from trikubelet.cli.client import AgentClient
@@ -41,7 +41,6 @@ REPOSITORY = Path(__file__).parents[2]
 UNTOUCHED = "tests.agent.untouched_kernel"
 AGENT = ("-c", f"from {UNTOUCHED} import main; main()")
 COMMAND = (sys.executable, "-c", "from trikubelet.cli.main import main; main()")
-POLL = 0.03
 NODE_NAME = "node-1"
 NODES_NETWORK = "--pod-network=host"
 """A flag for agents in a cluster, which would wait for CNI plugins. On containerd it changes nothing."""
@@ -256,12 +255,13 @@ class RealNode:
     def until(self, condition: Callable[[], object], what: str, within: float = PATIENCE) -> float:
         """Wait until a condition holds; the seconds that it took."""
         began = time.monotonic()
+        looks = pauses()
         while not condition():
             if time.monotonic() - began > within:
                 with contextlib.suppress(CommandError):
                     what = f"{what}; pods: {json.dumps([item['status'] for item in self.client.get('/pods')['items']])}"
                 raise AssertionError(f"not so within {within:g} s: {what}\n{self.told()}")
-            time.sleep(POLL)
+            time.sleep(next(looks))
         return time.monotonic() - began
 
     def until_running(self, name: str, within: float = PATIENCE) -> Pod:

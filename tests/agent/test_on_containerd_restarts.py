@@ -18,6 +18,7 @@ import trio
 from tests.agent.real_node import NODE_NAME, RealNode, listens_to_sigterm
 from tests.containerd_node import TEST_IMAGE, ContainerdNode
 from tests.oci_image import OciImage, make_root_folder
+from tests.patience import pauses
 from tests.registry_node import RegistryNode, needs_registry
 from trikubelet.agent.agent import Agent
 from trikubelet.agent.options import AgentOptions
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.containerd, pytest.mark.root]
 
 PATIENCE: Final = 30.0
-POLL: Final = 0.02
+POLL: Final = 0.05
 LIFE: Final = """
     echo started >> /shared/story
     trap 'echo stopping >> /shared/story; sleep 0.5; echo ended >> /shared/story; exit 0' TERM
@@ -99,9 +100,10 @@ class Stage:
         return PodStatus()
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
+        looks = pauses()
         with trio.move_on_after(PATIENCE):
             while not condition():
-                await trio.sleep(POLL)
+                await trio.sleep(next(looks))
             return
         statuses = [self.agent.statuses.get_pod_status(pod.metadata.uid) for pod in self.agent.pods.pods()]
         raise AssertionError(f"not so within {PATIENCE:g} s: {what}; {self.story()}; {statuses}")

@@ -12,7 +12,7 @@ import trio
 
 from tests.containerd_node import TEST_IMAGE
 from tests.embedded.runtime_node import parse_log
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, pauses
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.rpc.grpc import open_unix_channel
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 MACHINES_NETWORK = v1.NamespaceOption(network=v1.NamespaceMode.NODE, pid=v1.NamespaceMode.CONTAINER)
 OWN_NETWORK = v1.NamespaceOption(network=v1.NamespaceMode.POD, pid=v1.NamespaceMode.CONTAINER)
-POLL = 0.02
 
 
 @attrs.define
@@ -87,19 +86,21 @@ class Runtime:
         return lines
 
     async def ended(self, container: str) -> v1.ContainerStatus:
+        looks = pauses()
         with trio.fail_after(PATIENCE):
             while True:
                 status = await self.status(container)
                 if status.state is v1.ContainerState.CONTAINER_EXITED:
                     return status
-                await trio.sleep(POLL)
+                await trio.sleep(next(looks))
 
     async def until_written(self, container: str, text: str) -> None:
         """Until a container's log holds that."""
         path = Path((await self.status(container)).log_path)
+        looks = pauses()
         with trio.fail_after(PATIENCE):
             while not path.exists() or text not in path.read_text():
-                await trio.sleep(POLL)
+                await trio.sleep(next(looks))
 
     async def status(self, container: str) -> v1.ContainerStatus:
         return (await self.calls.container_status(container)).status

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, pauses
 from trikubelet.clock import SystemClock
 from trikubelet.embedded.images.model import StoredImage
 from trikubelet.embedded.runtime import EmbeddedRuntime
@@ -167,9 +167,10 @@ class Node:
 
     async def wait_for_output(self, container: str, text: str) -> None:
         """Until the container wrote a line with `text`."""
+        looks = pauses()
         with trio.fail_after(PATIENCE):
             while not any(text in line for _, _, line in self.log(container)):
-                await trio.sleep(0.01)
+                await trio.sleep(next(looks))
 
     async def remove_everything(self) -> None:
         for sandbox in list(self.cri._inventory.sandboxes):
@@ -197,9 +198,10 @@ async def running_node(root: Path, logs: Path, **options: Any) -> AsyncIterator[
 
 
 async def wait_until(condition: Callable[[], bool], what: str) -> None:
+    looks = pauses()
     with trio.move_on_after(PATIENCE):
         while not condition():
-            await trio.sleep(0.01)
+            await trio.sleep(next(looks))
         return
     raise AssertionError(f"still not so after {PATIENCE:g} s: {what}")
 

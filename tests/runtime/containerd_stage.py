@@ -13,7 +13,7 @@ import trio
 import yaml
 
 from tests.containerd_node import TEST_IMAGE, ContainerdNode
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, pauses
 from tests.runtime.conftest import FakeMounts, make_container
 from tests.runtime.objects import FakeObjects
 from trikubelet.api import pod_from_dict, set_pod_defaults, validate_pod
@@ -84,6 +84,7 @@ class ContainerdStage:
     async def ended(self, pod: Pod, container: str = "main") -> ContainerStatus:
         """Wait for the end of a container's last run, and of its log: containerd tells of the first on its own."""
         logs = f"{self.log_folder(pod) / container}/"
+        looks = pauses()
         with trio.fail_after(PATIENCE):
             written = False
             while True:
@@ -92,7 +93,7 @@ class ContainerdStage:
                     if written:
                         return found  # asked for after the last line: it may be in the message
                     written = not any(path.startswith(logs) for path in self.containerd.open_files())
-                await trio.sleep(POLL)
+                await trio.sleep(next(looks))
 
     async def output(self, pod: Pod, container: str = "main") -> list[str]:
         """Run a pod whose container ends by itself, and remove it; the lines that it wrote."""
@@ -104,8 +105,9 @@ class ContainerdStage:
 
     async def until_line(self, pod: Pod, line: str, container: str = "main") -> None:
         with trio.fail_after(PATIENCE):
+            looks = pauses()
             while line not in self.lines(pod, container):
-                await trio.sleep(POLL)
+                await trio.sleep(next(looks))
 
     def log_folder(self, pod: Pod) -> Path:
         metadata = pod.metadata

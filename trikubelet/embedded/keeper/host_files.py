@@ -15,20 +15,43 @@ _PSEUDO = frozenset(
 
 
 class Mount:
-    """A line of the mount table: device, folder of that file system, mount point, type."""
+    """A line of the mount table: its number and its parent's, device, folder of that file system, mount point, type."""
 
-    __slots__ = ("device", "kind", "path", "root")
+    __slots__ = ("device", "kind", "number", "parent", "path", "root")
 
     def __init__(self, line: bytes) -> None:
         left, _, right = line.partition(b" - ")
         fields = left.split()
+        self.number, self.parent = fields[:2]
         self.device, self.kind = fields[2], right.partition(b" ")[0].decode()
         self.root, self.path = (_unescaped(os.fsdecode(field)) for field in fields[3:5])
 
 
 def mount_table() -> list[Mount]:
-    """What is mounted in the calling process's namespace."""
-    return [Mount(line) for line in read_bytes("/proc/self/mountinfo").splitlines()]
+    """What is mounted in the calling process's namespace, and can be reached."""
+    return reachable([Mount(line) for line in read_bytes("/proc/self/mountinfo").splitlines()])
+
+
+def reachable(mounts: list[Mount]) -> list[Mount]:
+    """Leave out what is hidden by a mount that was made over it later: no path leads there."""
+    by_number = {mount.number: mount for mount in mounts}
+    on: dict[bytes, list[Mount]] = {}
+    for mount in mounts:
+        if mount.parent != mount.number:
+            on.setdefault(mount.parent, []).append(mount)
+
+    def is_reached(mount: Mount) -> bool:
+        child, here = None, by_number.get(mount.number)
+        while here is not None:
+            for other in on.get(here.number, ()):
+                if other is not child and (
+                    other.path == here.path or (child is not None and below(child.path, (other.path,)))
+                ):
+                    return False
+            child, here = here, by_number.get(here.parent) if here.parent != here.number else None
+        return True
+
+    return [mount for mount in mounts if is_reached(mount)]
 
 
 def _unescaped(path: str) -> str:
