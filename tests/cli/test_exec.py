@@ -189,7 +189,7 @@ async def test_without_an_agent_there_is_one_sentence(root_dir: Path) -> None:
 
 
 async def test_an_agent_that_dies_is_a_failure(agent: StreamingAgent) -> None:
-    async with started_cli(agent.root_dir, "exec", "web", "--", "sh", "-c", "echo up; sleep 100") as process:
+    async with started_cli(agent.root_dir, "exec", "web", "--", "sh", "-c", "echo up; exec sleep 100") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert await process.stdout.receive_some() == b"up\n"
