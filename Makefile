@@ -8,8 +8,8 @@ STATE ?= $(if $(XDG_STATE_HOME),$(XDG_STATE_HOME),$(HOME)/.local/state)/trikubel
 # registry's service is not for this machine to have.
 DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static bash-static docker-registry iproute2 \
   iptables procps dbus-daemon libseccomp2 passt chromium chromium-driver
-# Four processes for two cores: those of the tests on containers wait for the machine much of the time.
-PYTEST_ARGS ?= --processes 4
+# Five processes for two cores: those of the tests on containers wait for the machine much of the time.
+PYTEST_ARGS ?= --processes 5
 
 .PHONY: run test quick pytest lint types protos check-protos parity mutants nightly perf docs reference packages wheel pex deb binary image clean
 

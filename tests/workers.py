@@ -303,7 +303,7 @@ def _work(session: pytest.Session, channel: socket.socket, place: int, machine: 
             for item, nextitem in zip(items, [*items[1:], None], strict=True):
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
                 _send(channel, ("finish", {"nodeid": item.nodeid, "location": item.location}))
-            if leftovers is not None:
+            if leftovers is not None and any(item.get_closest_marker("root") for item in items):
                 leftovers.look(f"seen after {items[0].nodeid.partition('::')[0]}")
         if leftovers is not None:
             _send(channel, ("left", leftovers.last(session)))
