@@ -59,7 +59,8 @@ PAGES: Final = [
 
 @pytest.mark.parametrize(("method", "path", "expected"), PAGES, ids=[path for _, path, _ in PAGES])
 def test_curl(node: OneNode, method: str, path: str, expected: str) -> None:
-    assert expected in node.curl(path, "-X", method).decode()
+    # What a pod uses is known after two looks at it.
+    node.until(lambda: expected in node.curl(path, "-X", method).decode(), f"{path} holds {expected!r}")
 
 
 @pytest.mark.parametrize(
