@@ -26,9 +26,10 @@ _NAME: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z -]+"
 _VALUE: Final = rb"[\t\x20-\x7e\x80-\xff]*"
 _MATTERS: Final = (b"content-length", b"transfer-encoding", b"location")
 _OTHERS: Final = re.compile(
-    rb"(?:(?!(?:%b):)(?:%b:|[ \t])%b\r?\n)*+" % (b"|".join(_MATTERS), _NAME, _VALUE), re.IGNORECASE
+    rb"(?:(?!(?:%b):)(?:%b:|[ \t])%b\r?\n)*" % (b"|".join(_MATTERS), _NAME, _VALUE), re.IGNORECASE
 )
-"""Fields that do not matter, and lines that go on with the field before."""
+"""Fields that do not matter, and lines that go on with the field before. Nothing follows, so it never goes back. A
+possessive `*+` would say so, but Python before 3.11.3 then loses the end of the match."""
 _FIELD: Final = re.compile(rb"(%b):(%b)" % (_NAME, _VALUE))
 _BAD: Final = re.compile(rb"[^\t\x20-\x7e\x80-\xff]")
 _STATUS: Final = re.compile(rb"\+?[0-9]+|-0+")
