@@ -28,30 +28,37 @@ class Mount:
 
 
 def mount_table() -> list[Mount]:
-    """What is mounted in the calling process's namespace, and can be reached."""
+    """Return the mounts of this process's namespace to which a path leads."""
     return reachable([Mount(line) for line in read_bytes("/proc/self/mountinfo").splitlines()])
 
 
 def reachable(mounts: list[Mount]) -> list[Mount]:
     """Leave out what is hidden by a mount that was made over it later: no path leads there."""
     by_number = {mount.number: mount for mount in mounts}
-    on: dict[bytes, list[Mount]] = {}
+    places: dict[bytes, set[str]] = {}  # the paths of what is mounted on each mount
     for mount in mounts:
         if mount.parent != mount.number:
-            on.setdefault(mount.parent, []).append(mount)
+            places.setdefault(mount.parent, set()).add(mount.path)
+    ways: dict[bytes, bool] = {}
 
-    def is_reached(mount: Mount) -> bool:
-        child, here = None, by_number.get(mount.number)
-        while here is not None:
-            for other in on.get(here.number, ()):
-                if other is not child and (
-                    other.path == here.path or (child is not None and below(child.path, (other.path,)))
-                ):
-                    return False
-            child, here = here, by_number.get(here.parent) if here.parent != here.number else None
-        return True
+    def has_way(mount: Mount) -> bool:
+        if mount.number not in ways:
+            parent = by_number.get(mount.parent, mount)
+            ways[mount.number] = parent is mount or (
+                places[mount.parent].isdisjoint(_above(mount.path)) and has_way(parent)
+            )
+        return ways[mount.number]
 
-    return [mount for mount in mounts if is_reached(mount)]
+    return [mount for mount in mounts if has_way(mount) and mount.path not in places.get(mount.number, ())]
+
+
+def _above(path: str) -> list[str]:
+    """Return the folders that a path leads through."""
+    found = []
+    while path != "/":
+        path = os.path.dirname(path)
+        found.append(path)
+    return found
 
 
 def _unescaped(path: str) -> str:
