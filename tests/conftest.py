@@ -19,13 +19,14 @@ import pytest
 
 from tests import worker_machine
 from tests.containerd_programs import missing_programs
-from tests.examples import BY_DAY, IS_NIGHT, NIGHTLY, PROFILE
+from tests.examples import BY_DAY, EXAMPLES, IS_NIGHT, NIGHTLY, PROFILE
 from tests.watchdog import bounded
 from tests.workers import LEFTOVERS, MACHINE
 from trikubelet.telemetry.logs import configure_logging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.containerd_node import ContainerdNode
 
@@ -36,8 +37,6 @@ CONTAINERDS: Final = 3
 """Processes for the tests on containerd, each with one of its own."""
 LAST_TO_GO: Final = 10.0
 """Seconds for what goes by itself: a keeper's cgroups go a moment after whoever ended it."""
-EXAMPLES: Final = "HYPOTHESIS_EXAMPLES"
-"""Name of an environment variable."""
 NIGHTLY_EXAMPLES: Final = 10_000
 
 hypothesis.settings.register_profile(
@@ -140,7 +139,7 @@ class Leftovers:
 
     def __init__(self) -> None:
         self.left: list[str] = []
-        self._shared: list[str] = []
+        self._shared: tuple[str, ...] = ()
         self.begin()
 
     def begin(self) -> None:
@@ -153,13 +152,17 @@ class Leftovers:
     def enter(self) -> None:
         """Begin on the machine of a worker, which shares processes and the tree of cgroup v2 with the others."""
         v2 = [each.folder for each in worker_machine.hierarchies() if each.kind == "cgroup2"]
-        self._shared = ["process ", *(f"cgroup {folder}/" for folder in v2)]
+        self._shared = ("process ", *(f"cgroup {folder}/" for folder in v2))
         self.begin()
 
-    def _now(self) -> set[str]:
+    def _now(self, folder: Path | None = None) -> set[str]:
+        """Return what is there and was not before, and what is left in a folder."""
         from tests import leftovers
 
-        return {each for each in leftovers.outside() - self._before if not each.startswith(tuple(self._shared))}
+        found = leftovers.outside() - self._before
+        if folder is not None:
+            found |= leftovers.below(folder)
+        return {each for each in found if not each.startswith(self._shared)}
 
     def look(self, when: str) -> None:
         """Remember when it was that something was there for the first time."""
@@ -168,14 +171,10 @@ class Leftovers:
 
     def last(self, session: pytest.Session) -> list[str]:
         """Return what was left, after some seconds for what goes by itself."""
-        from tests import leftovers
-
-        folder = session.config._tmp_path_factory._basetemp  # type: ignore[attr-defined]
+        folder = session.config._tmp_path_factory._basetemp  # type: ignore[attr-defined]  # None where no test had one
         give_up = time.monotonic() + LAST_TO_GO
         while True:
-            left = self._now()
-            if folder is not None:  # some test had a temporary folder
-                left |= {each for each in leftovers.below(folder) if not each.startswith(tuple(self._shared))}
+            left = self._now(folder)
             if not left or time.monotonic() > give_up:
                 return [f"{each} ({self._seen[each]})" if each in self._seen else each for each in sorted(left)]
             time.sleep(0.2)

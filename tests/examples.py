@@ -10,12 +10,12 @@ import os
 from typing import Final
 
 PROFILE: Final = "HYPOTHESIS_PROFILE"
-"""Name of an environment variable."""
+EXAMPLES: Final = "HYPOTHESIS_EXAMPLES"
+FIRST_SEED: Final = "FIRST_SEED"
+"""Names of environment variables. Each night has another number in the last one."""
 NIGHTLY: Final = "nightly"
 IS_NIGHT: Final = os.environ.get(PROFILE) == NIGHTLY
 SHARE: Final = 4
-FIRST_SEED: Final = "FIRST_SEED"
-"""Name of an environment variable, which each night has another number in."""
 BY_DAY: Final = 100 // SHARE
 """Examples of a property that says no number."""
 

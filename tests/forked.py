@@ -25,11 +25,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
+from tests.patience import PATIENCE
 from trikubelet.telemetry.logs import flush
 
 if TYPE_CHECKING:
@@ -119,6 +121,23 @@ def fork(
     with Path(os.devnull).open("rb") as nothing:
         streams = (nothing if stdin is None else stdin, stdout, stderr)
         return _origin().fork(order, [each if isinstance(each, int) else each.fileno() for each in streams])
+
+
+def run(
+    module: str, arguments: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the `main` of a module to its end. Raises subprocess.TimeoutExpired after `PATIENCE`, when it was killed."""
+    with TemporaryFile() as out, TemporaryFile() as errors:
+        process = fork(module, arguments, stdout=out, stderr=errors, env=env, cwd=cwd)
+        try:
+            code = process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        out.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(list(arguments), code, out.read().decode(), errors.read().decode())
 
 
 @attrs.define(eq=False)

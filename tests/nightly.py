@@ -24,9 +24,8 @@ import trio
 from rich.console import Console
 
 from tests import night
-from tests.conftest import EXAMPLES
 from tests.containerd_programs import CONTAINERD
-from tests.examples import FIRST_SEED, NIGHTLY, PROFILE
+from tests.examples import EXAMPLES, FIRST_SEED, NIGHTLY, PROFILE
 from tests.night import SEED, Night, Part
 
 if TYPE_CHECKING:

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from tests.own_machine import run
+from trikubelet.linux.mount_table import MountTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROJECT: Final = Path(__file__).parents[1]
-SYS: Final = "/sys"
+SYS: Final = Path("/sys")
 CGROUPS: Final = Path("/sys/fs/cgroup")
 FOLDERS: Final = ("/run", "/var/log/pods", "/var/log/containers")
 """Empty at first for each worker."""
@@ -55,15 +56,13 @@ def hierarchies() -> list[Hierarchy]:
         _, names, group = line.split(":", 2)
         groups.update(dict.fromkeys(names.split(","), group))
     found = []
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        root, folder = before.split()[3:5]
-        kind, _, options = after.split()
-        if kind in ("cgroup", "cgroup2") and root == "/":
-            words = [word for word in options.split(",") if word not in ("rw", "ro")] if kind == "cgroup" else [""]
-            known = [word.removeprefix("name=") if word not in groups else word for word in words]
-            group = next((groups[word] for word in [*words, *known] if word in groups), "/")
-            found.append(Hierarchy(Path(folder), kind, ",".join(words), Path(folder) / group.lstrip("/")))
+    for mount in MountTable.read().mounts:
+        if mount.kind in ("cgroup", "cgroup2") and mount.root == "/":
+            options = (
+                [each for each in mount.super_options if each not in ("rw", "ro")] if mount.kind == "cgroup" else []
+            )
+            group = next((groups[each] for each in options or [""] if each in groups), "/")
+            found.append(Hierarchy(mount.point, mount.kind, ",".join(options), mount.point / group.lstrip("/")))
     return found
 
 
@@ -173,26 +172,23 @@ class WorkerMachine:
 
 def _let_go_of_mounts(temporary: Path) -> None:
     """Unmount here what other tests that run now have mounted: they look whether somebody keeps it."""
-    theirs = tuple(f"{folder}/" for folder in (*FOLDERS, tempfile.gettempdir()))
-    for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
-        place = line.split()[4]
-        is_ours = any(folder.is_relative_to(place) for folder in (PROJECT, temporary))
-        if place.startswith(theirs) and not is_ours:
-            subprocess.run(["umount", "--lazy", place], capture_output=True, check=False)
+    table = MountTable.read()
+    for folder in map(Path, (*FOLDERS, tempfile.gettempdir())):
+        for mount in table.below(folder):
+            is_ours = any(each.is_relative_to(mount.point) for each in (PROJECT, temporary, folder))
+            if not is_ours:
+                subprocess.run(["umount", "--lazy", str(mount.point)], capture_output=True, check=False)
 
 
 def _show_own_devices() -> None:
     """Mount /sys again: it shows the network devices of whoever mounted it."""
     from trikubelet.embedded.keeper import linux
 
-    kept = {}
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        place = line.split()[4]
-        if place.startswith(f"{SYS}/"):
-            kept[place] = os.open(place, os.O_PATH)
-    run("mount", "-t", "sysfs", "none", SYS)
+    below = [mount.point for mount in MountTable.read().mounts if SYS in mount.point.parents]
+    kept = {place: os.open(place, os.O_PATH) for place in below}
+    run("mount", "-t", "sysfs", "none", str(SYS))
     for place, descriptor in kept.items():
-        linux.mount(f"/proc/self/fd/{descriptor}", place, None, linux.MS_BIND)
+        linux.mount(f"/proc/self/fd/{descriptor}", str(place), None, linux.MS_BIND)
         os.close(descriptor)
 
 

@@ -91,6 +91,7 @@ class Unit:
 class Worker:
     """A forked process, seen from the first one."""
 
+    place: int
     pid: int
     channel: socket.socket
     machine: WorkerMachine | None
@@ -199,34 +200,33 @@ class _Pool:
                 other.channel.close()
             _work(self._session, its, place, machine)
         its.close()
-        self._workers[place] = Worker(pid, ours, machine)
-        self._selector.register(ours, selectors.EVENT_READ, place)
+        worker = self._workers[place] = Worker(place, pid, ours, machine)
+        self._selector.register(ours, selectors.EVENT_READ, worker)
 
-    def _hand_out(self, place: int, worker: Worker) -> None:
+    def _hand_out(self, worker: Worker) -> None:
         """Give a worker its next unit, or tell it that there is none."""
-        units = self._units_for(place)
+        units = self._units_for(worker.place)
         unit = worker.unit = units.popleft() if units else None
         with contextlib.suppress(BrokenPipeError):  # it has died: what it had is given to another one
             _send(worker.channel, None if unit is None else list(unit.left))
 
-    def _receive(self, place: int) -> None:
-        worker = self._workers[place]
+    def _receive(self, worker: Worker) -> None:
         try:
             data = worker.channel.recv(1 << 16)
         except ConnectionResetError:
             data = b""
         if not data:
-            self._ended(place, worker)
+            self._ended(worker)
             return
         worker.received += data
         for message in _messages(worker.received):
-            self._take(place, worker, *message)
+            self._take(worker, *message)
 
-    def _take(self, place: int, worker: Worker, kind: str, content: Any) -> None:
+    def _take(self, worker: Worker, kind: str, content: Any) -> None:
         hook = self._session.config.hook
         match kind:
             case "next":
-                self._hand_out(place, worker)
+                self._hand_out(worker)
             case "start":
                 hook.pytest_runtest_logstart(**content)
             case "finish":
@@ -243,9 +243,9 @@ class _Pool:
             case "left":
                 self._left(content)
 
-    def _ended(self, place: int, worker: Worker) -> None:
+    def _ended(self, worker: Worker) -> None:
         code = self._reap(worker)
-        del self._workers[place]
+        del self._workers[worker.place]
         if worker.unit is None or not worker.unit.left:
             if code:
                 raise self._session.Interrupted(f"a worker ended with {code} between two tests")
@@ -257,8 +257,8 @@ class _Pool:
         self._session.config.hook.pytest_runtest_logreport(report=report)
         if worker.unit.left:
             (self._of_machine if worker.unit.name == MACHINE else self._units).appendleft(worker.unit)
-        if self._units_for(place):
-            self._start(place)
+        if self._units_for(worker.place):
+            self._start(worker.place)
 
     def _reap(self, worker: Worker) -> int:
         self._selector.unregister(worker.channel)
@@ -290,13 +290,7 @@ def _work(session: pytest.Session, channel: socket.socket, place: int, machine: 
             machine.enter(session.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
         if leftovers is not None:
             leftovers.enter()
-        # Reports are the first process's to show and to keep.
-        for name in ("terminalreporter", "junitxml", "lfplugin", "nfplugin"):
-            plugins.unregister(name=name)
-        capture = plugins.getplugin("capturemanager")
-        # The files that capture output have one position for all processes that share them.
-        capture.stop_global_capturing()
-        capture.start_global_capturing()
+        be_quiet(plugins)
         plugins.register(_Reports(session.config, channel))
         for positions in _units(channel):
             items = [session.items[position] for position in positions]
@@ -315,6 +309,16 @@ def _work(session: pytest.Session, channel: socket.socket, place: int, machine: 
             os.write(2, traceback.format_exc().encode())
     finally:
         os._exit(code)
+
+
+def be_quiet(plugins: pytest.PytestPluginManager) -> None:
+    """Leave reports to the first process, and capture this one's output apart from that of the others."""
+    for name in ("terminalreporter", "junitxml", "lfplugin", "nfplugin"):
+        plugins.unregister(name=name)
+    capture = plugins.getplugin("capturemanager")
+    # The files that capture output have one position for all processes that share them.
+    capture.stop_global_capturing()
+    capture.start_global_capturing()
 
 
 def _interrupt(_: int, __: FrameType | None) -> None:

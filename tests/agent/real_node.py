@@ -17,12 +17,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from tests import leftovers
+from tests import forked, leftovers
 from tests.cgroup_folders import cgroups_with
 from tests.containerd_node import ContainerdNode
 from tests.containerd_programs import program
@@ -183,18 +182,7 @@ class RealNode:
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run another command of ours on this agent."""
-        with TemporaryFile() as out, TemporaryFile() as errors:
-            words = [*arguments, f"--root-dir={self.root}"]
-            process = fork("tests.cli.command_line", words, stdout=out, stderr=errors, env=_environment())
-            try:
-                code = process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                raise
-            out.seek(0)
-            errors.seek(0)
-            return subprocess.CompletedProcess(words, code, out.read().decode(), errors.read().decode())
+        return forked.run("tests.cli.command_line", [*arguments, f"--root-dir={self.root}"], env=_environment())
 
     def follow(self, *arguments: str) -> ForkedProcess:
         """Start a command that goes on; `followed` is what it wrote so far."""

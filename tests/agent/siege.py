@@ -24,8 +24,7 @@ from trikubelet.rpc.grpc.unix import connect_unix
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-BY_NIGHT: Final = IS_NIGHT
-PATIENCE: Final = 3600.0 if BY_NIGHT else 300.0
+PATIENCE: Final = 3600.0 if IS_NIGHT else 300.0
 MIB: Final = 2**20
 EVERYWHERE: Final = (*PORTS, "socket")
 CONTEXT: Final = client_context()

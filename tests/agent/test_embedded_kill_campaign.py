@@ -94,13 +94,15 @@ class Campaign:
         self._look()
 
     def fight(self) -> None:
+        # By day, when there are few, each of them is killed.
+        first = (self._kill_agent, self._kill_keeper)
         blows = (self._kill_agent, self._kill_agent, self._kill_keeper)
         for number in range(ROUNDS):
             for _ in range(self._rng.randrange(1, 4)):
                 self._rng.choice((self._come, self._go))()
             time.sleep(self._rng.random() ** 2)
-            # By day, when there are few, each of them is killed.
-            (self._kill_agent if number == 0 else self._kill_keeper if number == 1 else self._rng.choice(blows))()
+            blow = first[number] if number < len(first) else self._rng.choice(blows)
+            blow()
             if (number + 1) % LOOK_EVERY == 0:
                 self._look()
         self._look()

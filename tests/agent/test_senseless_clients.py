@@ -19,7 +19,6 @@ from trio.testing import MockClock
 
 from tests.agent.serving import POD, UID, Served
 from tests.agent.siege import (
-    BY_NIGHT,
     CHUNKED,
     CONTEXT,
     EVERYWHERE,
@@ -32,7 +31,7 @@ from tests.agent.siege import (
     read_all,
     resident,
 )
-from tests.examples import first_seed
+from tests.examples import IS_NIGHT, first_seed
 from tests.node_api.auth.people import client
 from tests.node_api.handlers.stage import FakeNode, clock, fake_parts
 from trikubelet.node_api import node_api
@@ -41,7 +40,7 @@ from trikubelet.telemetry.logs import set_verbosity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-REQUESTS: Final = 100_000 if BY_NIGHT else 2_000
+REQUESTS: Final = 100_000 if IS_NIGHT else 2_000
 
 
 @pytest.fixture
@@ -111,7 +110,7 @@ async def test_random_bytes_on_every_port_leave_no_trace(tmp_path: Path, running
 
 
 @given(st.lists(st.tuples(st.sampled_from(KINDS), IMPERTINENT), min_size=20, max_size=60))
-@settings(max_examples=30 if BY_NIGHT else 3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30 if IS_NIGHT else 3, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_shape_of_nonsense_ends_more_than_its_connection(thrown: list[tuple[tuple[str, bool], bytes]]) -> None:
     async def main() -> None:
         with TemporaryDirectory() as folder:

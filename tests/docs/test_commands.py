@@ -10,8 +10,7 @@ import click
 import pytest
 
 from tests.docs.blocks import Found, arguments, commands
-from tests.forked import fork
-from tests.patience import PATIENCE
+from tests.forked import run
 from trikubelet.cli.main import cli
 
 if TYPE_CHECKING:
@@ -61,7 +60,5 @@ def test_commands_that_touch_nothing_run(command: Found, tmp_path: Path) -> None
     if words[0] == "sim":
         # The last one given counts: minutes instead of days.
         words += ["--pods=2", "--hours=0.05"]
-    with (tmp_path / "printed").open("wb") as printed:
-        process = fork("tests.cli.command_line", words, stdout=printed, stderr=printed, cwd=tmp_path)
-        code = process.wait(PATIENCE)
-    assert code == 0, (tmp_path / "printed").read_text()
+    done = run("tests.cli.command_line", words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -22,8 +22,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tests.conftest import EXAMPLES
-from tests.examples import FIRST_SEED, NIGHTLY, PROFILE
+from tests.examples import EXAMPLES, FIRST_SEED, NIGHTLY, PROFILE
 from tests.mutants.catalogue import MUTANTS, Mutant, Promise
 from tests.mutants.trials import UNCHANGED, Failure, Trial
 from tests.mutants.workshop import PROJECT

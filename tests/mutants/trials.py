@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import hypothesis
 import pytest
-from _pytest.runner import runtestprotocol
 
 from tests.examples import IS_NIGHT
 from tests.mutants import workshop
 from tests.mutants.catalogue import MUTANTS, Mutant
 from tests.mutants.patch import PatchError, patch
+from tests.workers import be_quiet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -144,9 +144,7 @@ class Trials:
             os._exit(0)
 
     def _try(self, session: pytest.Session, mutant: Mutant | None) -> Trial:
-        capture = session.config.pluginmanager.getplugin("capturemanager")
-        capture.stop_global_capturing()
-        capture.start_global_capturing()
+        be_quiet(session.config.pluginmanager)
         if mutant is None:
             every = dict.fromkeys(test for each in self._mutants for test in workshop.tests_of(each))
             return Trial(UNCHANGED, by_facts=self._run(session, every), seconds=_processor_time())
@@ -166,10 +164,10 @@ class Trials:
         """Run the tests of modules until one fails."""
         self._failures.clear()
         items = [item for module in modules for item in session.items if item.nodeid.startswith(f"{module}::")]
-        for item, following in zip(items, [*items[1:], None], strict=True):
-            runtestprotocol(item, log=False, nextitem=following)
+        for item in items:
+            # Without a next one all fixtures end: another module's tests may follow after a failure.
+            session.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
             if self._failures:
-                session._setupstate.teardown_exact(None)  # for the next modules
                 break
         return self._failures[0] if self._failures else None
 

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PROJECT: Final = Path(__file__).parents[2]
-AT_NIGHT: Final = IS_NIGHT
-SHARES: Final = (os.cpu_count() or 1) if AT_NIGHT else 1
-EACH: Final = 1 if AT_NIGHT else 4
+SHARES: Final = (os.cpu_count() or 1) if IS_NIGHT else 1
+EACH: Final = 1 if IS_NIGHT else 4
 """Steps from one at which an agent is killed to the next one."""
-PODS: Final = ("folders", "content", "csi", *(["all"] if AT_NIGHT else []))
+PODS: Final = ("folders", "content", "csi", *(["all"] if IS_NIGHT else []))
 PATIENCE: Final = 900.0
 """Seconds."""
 
