@@ -234,7 +234,7 @@ def test_the_first_signal_ends_every_pod_gracefully_if_the_agent_shall_drain(nod
         # A shell that was told to end before it set its trap would not hear of it.
         node.until((node.shared / f"{name}-listens").exists, f"{name} listens to signals")
     assert node.stop(signal.SIGINT) == 0
-    assert (node.shared / "story").read_text() == "ended\nended\n"
+    assert (node.shared / "story").read_text() == "ended\nended\n", node.told()
     node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}")
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 from grpclib import GRPCError
 from grpclib.const import Status
+from trio.testing import wait_all_tasks_blocked
 
 from trikubelet.embedded.images.model import ImageConfig, StoredImage
 from trikubelet.rpc.cri import v1
@@ -118,6 +120,34 @@ async def test_a_container_starts_only_once(node: Node) -> None:
     with pytest.raises(GRPCError) as failure:
         await node.start(container)
     assert failure.value.status is Status.FAILED_PRECONDITION
+
+
+async def test_who_is_stopped_while_its_start_is_under_way_has_its_grace(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process runs and waits for signals before whoever starts it hears of it."""
+    keeper, told = node.runtime._lifecycle.keeper, trio.Event()
+    request = keeper.request
+
+    async def late(operation: str, **fields: Any) -> Any:
+        answer = await request(operation, **fields)
+        if operation == "start":
+            await node.wait_for_output(container, "listens")
+            await told.wait()
+        return answer
+
+    container = await node.create(
+        await node.sandbox(), ["sh", "-c", "trap 'echo ends; exit 3' TERM; echo listens; while :; do sleep 0.1; done"]
+    )
+    monkeypatch.setattr(keeper, "request", late)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.start, container)
+        await node.wait_for_output(container, "listens")
+        nursery.start_soon(node.stop, container, 30)
+        await wait_all_tasks_blocked(0.1)
+        told.set()
+    ended = await node.ended(container)
+    assert (ended.out, ended.exit_code) == ("listens\nends\n", 3)
 
 
 async def test_environment_and_working_directory_are_as_asked(node: Node) -> None:

@@ -423,8 +423,15 @@ class Lifecycle:
         """Ask it to end, and kill it after `timeout` seconds (0: at once). Returns when nothing of it is left.
 
         Several calls may wait at once, each with its own timeout; the container is asked once. Cancelled, it stays
-        asked, but is not killed. Raises NotEndedError, KeeperLostError.
+        asked, but is not killed. One that is being started is asked as soon as it runs. Raises NotEndedError,
+        KeeperLostError.
         """
+        if record.phase is Phase.CREATED:
+            async with record.changing:
+                pass
+        await self._stop_started(record, timeout)
+
+    async def _stop_started(self, record: ContainerRecord, timeout: float) -> None:
         if record.phase is not Phase.RUNNING:
             return
         if timeout > 0:
@@ -445,7 +452,7 @@ class Lifecycle:
         async with record.changing:
             if self.inventory.containers.get(record.id) is not record:
                 return
-            await self.stop_container(record, 0.0)
+            await self._stop_started(record, 0.0)
             try:
                 await self.keeper.request("forget", container=record.id)
             except KeeperError as error:
