@@ -70,7 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _missing(item: pytest.Item) -> str | None:
-    if item.get_closest_marker("night") and not IS_NIGHT:
+    again = item.get_closest_marker("again") and not item.get_closest_marker("both")
+    if (again or item.get_closest_marker("night")) and not IS_NIGHT:
         return "runs at night"
     if item.get_closest_marker("root") and os.geteuid() != 0:
         return "needs root"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.agent.real_node import RealNode
 
@@ -37,6 +39,7 @@ EXPECTED: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
+@pytest.mark.both
 def test_containers_are_filtered_as_their_security_contexts_and_the_node_say(node: RealNode) -> None:
     profiles = node.root / "seccomp" / "below"
     profiles.mkdir(parents=True)

@@ -8,6 +8,8 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.agent.broken_manifests import write_broken_manifests
 from tests.agent.real_node import NODE_NAME, numbers
 from tests.patience import PATIENCE
@@ -22,6 +24,7 @@ FOR_EVER = f"while :; do {SHORT_SLEEP}; done"
 COUNT = "trap 'exit 0' TERM; i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
 
 
+@pytest.mark.both
 def test_an_init_container_prepares_what_two_containers_share(node: RealNode) -> None:
     mount = [{"name": "work", "mountPath": "/work"}]
     writer = "trap 'exit 0' TERM; while :; do echo written >> /work/lines; sleep 0.1; done"
@@ -58,6 +61,7 @@ def test_followed_logs_arrive_as_they_are_written_and_end_with_the_container(nod
     node.until_gone("count")
 
 
+@pytest.mark.both
 def test_a_crashing_container_backs_off_and_is_restarted(node: RealNode) -> None:
     configuration = json.loads((node.folder / "config.json").read_text())
     configuration["crashLoopBackOff"] = {"maxContainerRestartPeriod": "1s"}
@@ -82,6 +86,7 @@ def test_a_crashing_container_backs_off_and_is_restarted(node: RealNode) -> None
     assert "Restart Count:" in described
 
 
+@pytest.mark.both
 def test_a_container_that_ignores_sigterm_is_killed_when_its_grace_is_over(node: RealNode) -> None:
     node.run(
         "stubborn",
@@ -98,6 +103,7 @@ def test_a_container_that_ignores_sigterm_is_killed_when_its_grace_is_over(node:
     node.until_gone("stubborn")
 
 
+@pytest.mark.both
 def test_a_hook_beyond_the_grace_runs_on_until_its_container_has_ended(node: RealNode) -> None:
     story = node.shared / "story"
     container = node.container("trap 'echo TERM >> /shared/story' TERM; echo up >> /shared/story; " + FOR_EVER)
@@ -167,6 +173,7 @@ def test_a_container_sees_its_environment_arguments_folder_and_mounts(node: Real
     assert out.read_text() == "from inside\n"
 
 
+@pytest.mark.both
 def test_a_container_out_of_memory_is_restarted_and_its_log_before_that_can_be_read(node: RealNode) -> None:
     swell = "touch /shared/tried; echo first; exec tail /dev/zero"
     script = f"[ -e /shared/tried ] || {{ {swell}; }}; echo second; " + UNTIL_TERM
@@ -238,6 +245,7 @@ def test_the_first_signal_ends_every_pod_gracefully_if_the_agent_shall_drain(nod
     node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}")
 
 
+@pytest.mark.both
 def test_whose_pods_end_with_the_agent_follows_from_the_runtime(node: RealNode) -> None:
     node.run("web", node.container(UNTIL_TERM))
     node.start("--v=0")
@@ -282,6 +290,7 @@ def test_a_second_signal_ends_the_agent_at_once(node: RealNode) -> None:
     node.start()
 
 
+@pytest.mark.both
 def test_an_agent_killed_and_started_again_adopts_what_runs(node: RealNode) -> None:
     node.run("count", node.container(COUNT, "count"))
     node.run(
@@ -329,6 +338,7 @@ def test_a_second_agent_on_one_root_folder_is_refused(node: RealNode) -> None:
     assert node.process() == pid
 
 
+@pytest.mark.both
 def test_a_runtime_that_hangs_leaves_the_agent_answering_and_is_taken_up_again(node: RealNode) -> None:
     node.run("old", node.container(COUNT, "old"))
     node.start()

@@ -34,6 +34,8 @@ LIBC: Final = ctypes.CDLL(None, use_errno=True)
 MS_BIND: Final = 4096
 MNT_DETACH: Final = 2
 PORT: Final = 18080
+PAUSE: Final = 0.02
+"""Seconds between an answer and the next question of a client that does not wait for it anyway."""
 SERVE: Final = "httpd -f -p 8080 -h /site & trap 'exit 0' TERM; wait"
 QUICK: Final = "/n"
 SLOW: Final = "/cgi-bin/slow"
@@ -164,6 +166,8 @@ class Client:
             except (OSError, HTTPException, AssertionError, ValueError) as error:
                 self.failures.append(repr(error))
             self._times.append((began, time.monotonic()))
+            if self.path == QUICK:
+                time.sleep(PAUSE)
 
     def was_waiting(self, moment: float) -> bool:
         """Whether a request was not answered yet at that moment."""

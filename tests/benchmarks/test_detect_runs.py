@@ -25,6 +25,7 @@ def _processes_of(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.night
 @pytest.mark.root
 def test_a_crash_on_the_embedded_runtime_is_seen_step_by_step_and_nothing_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

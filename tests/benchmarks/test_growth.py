@@ -41,6 +41,7 @@ def test_few_pods_are_started_several_times() -> None:
     assert [rounds_of(pods) for pods in (1, 10, 60, 100, 10_000)] == [10, 10, 2, 1, 1]
 
 
+@pytest.mark.night
 def test_simulated_pods_of_each_number_are_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "growth.json"
     arguments = ["--only=simulated", "--simulated=2", "--simulated=1", f"--json={file}"]

@@ -29,6 +29,7 @@ def test_probes_of_an_agent_are_seen_to_come_in_time_and_pods_to_end_beside_them
     assert 0 <= aims["20 probes a second, drift of the worst"] < 100
 
 
+@pytest.mark.night
 @pytest.mark.root
 def test_a_failing_endpoint_on_the_embedded_runtime_is_seen_to_have_its_container_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,7 @@ async def test_what_the_policy_adds_is_measured(tmp_path: Path) -> None:
     assert len(await added_times(tmp_path, 2)) == 2
 
 
+@pytest.mark.night
 @pytest.mark.root
 def test_pods_start_with_a_policy_and_without() -> None:
     assert {policy: len(times) for policy, times in start_times(1, "1").items()} == {False: 1, True: 1}

@@ -21,6 +21,7 @@ def _aims(tmp_path: Path, *arguments: str) -> dict[str, float]:
     return {aim["aim"]: aim["value"] for aim in json.loads((tmp_path / "aims.json").read_text())}
 
 
+@pytest.mark.night
 def test_logs_are_read_by_every_kind_of_socket_and_query(tmp_path: Path) -> None:
     aims = _aims(tmp_path, "--only=logs", "--size=2", "--rounds=1")
     assert len(aims) == 12
@@ -46,6 +47,7 @@ def test_handshakes_new_tokens_and_pages_are_timed(tmp_path: Path, monkeypatch: 
     assert min(aims.values()) > 0
 
 
+@pytest.mark.night
 @pytest.mark.root
 def test_commands_are_timed_on_the_embedded_runtime(tmp_path: Path) -> None:
     aims = _aims(tmp_path, "--only=exec", "--runtime=embedded", "--commands=2")

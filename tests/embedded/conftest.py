@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 RUNTIMES = (
     pytest.param("embedded", marks=pytest.mark.root),
-    pytest.param("containerd", marks=pytest.mark.containerd),
+    pytest.param("containerd", marks=[pytest.mark.containerd, pytest.mark.again]),
 )
 
 

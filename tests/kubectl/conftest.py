@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 RUNTIMES = (
     pytest.param("embedded", marks=[pytest.mark.root, pytest.mark.together("kubectl")]),
-    pytest.param("containerd", marks=[pytest.mark.containerd, pytest.mark.together("kubectl on containerd")]),
+    pytest.param(
+        "containerd", marks=[pytest.mark.containerd, pytest.mark.again, pytest.mark.together("kubectl on containerd")]
+    ),
 )
 """The tests on one runtime run together: they share a node, whose start and end take seconds."""
 

@@ -12,7 +12,6 @@ groups: each is carried out of the nursery that it happened in.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import socket
@@ -457,9 +456,7 @@ class KeeperClient:
 
     async def _start(self) -> None:
         """Start a keeper. Returns when it serves, or when another one holds the folder's lock."""
-        # The name tells the keepers of one machine apart.
-        name = "trikubelet-" + hashlib.sha256(str(self._root).encode()).hexdigest()[:8]
-        command = [sys.executable, "-I", "-S", str(_MAIN), "--root", str(self._root), "--name", name]
+        command = [sys.executable, "-I", "-S", str(_MAIN), "--root", str(self._root)]
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
         try:
             result = await trio.run_process(

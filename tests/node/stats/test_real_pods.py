@@ -106,7 +106,10 @@ class RealPod:
 
 
 @pytest.fixture(
-    params=[pytest.param("embedded", marks=pytest.mark.root), pytest.param("containerd", marks=pytest.mark.containerd)]
+    params=[
+        pytest.param("embedded", marks=pytest.mark.root),
+        pytest.param("containerd", marks=[pytest.mark.containerd, pytest.mark.again]),
+    ]
 )
 async def pod(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RealPod]:
     """Ended and removed at the end."""

@@ -6,6 +6,8 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.volumes.real.joined_node import mounts
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
+@pytest.mark.both
 def test_config_maps_and_secrets_are_folders_of_files(node: JoinedNode) -> None:
     cluster = node.cluster
     cluster.create("ConfigMap", "plain", data={"a": "one\ntwo", "b": ""}, binaryData={"bin": "AP8B"})
@@ -78,6 +81,7 @@ def test_config_maps_and_secrets_are_folders_of_files(node: JoinedNode) -> None:
     node.end("content")
 
 
+@pytest.mark.both
 def test_files_belong_to_the_pods_group(node: JoinedNode) -> None:
     node.cluster.create("ConfigMap", "for-group", data={"a": "one"})
     node.cluster.create("Secret", "for-group", data={"a": encoded("two")})

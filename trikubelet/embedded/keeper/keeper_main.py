@@ -1,6 +1,4 @@
-"""The keeper's first lines, `python -I -S keeper_main.py --root FOLDER --name NAME`; `serving` has those that follow.
-
-What the keeper makes on the machine has names that begin with NAME, which tells it apart from other keepers here.
+"""The keeper's first lines, `python -I -S keeper_main.py --root FOLDER`; `serving` has those that follow.
 
 Before anything else the interpreter is executed once more from a read-only mount of itself that exists nowhere else: a
 container that gets hold of `/proc/…/exe` of a process on its way to exec cannot write to the host's interpreter
@@ -21,17 +19,28 @@ _SEALED = "--sealed"
 
 
 def main() -> None:
-    if len(sys.argv) < 5 or (sys.argv[1], sys.argv[3]) != ("--root", "--name"):
-        sys.exit("usage: keeper_main.py --root FOLDER --name NAME")
-    if _SEALED not in sys.argv:
+    if len(sys.argv) < 3 or sys.argv[1] != "--root":
+        sys.exit("usage: keeper_main.py --root FOLDER")
+    root = os.path.abspath(sys.argv[2])
+    if _SEALED in sys.argv:
+        name = sys.argv[-1]
+    else:
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        _execute_sealed()
+        name = _name(root)
+        _execute_sealed(name)
     from trikubelet.embedded.keeper import serving
 
-    serving.start(os.path.abspath(sys.argv[2]), sys.argv[4])
+    serving.start(root, name)
 
 
-def _execute_sealed() -> None:
+def _name(root: str) -> str:
+    """Of what this keeper makes on the machine: it tells the keepers here apart."""
+    import hashlib  # with a library that is as large as all else here together: the keeper itself goes without
+
+    return "trikubelet-" + hashlib.sha256(root.encode()).hexdigest()[:8]
+
+
+def _execute_sealed(name: str) -> None:
     """Execute this interpreter again, through a detached read-only copy of its mount."""
     try:
         tree = _read_only_interpreter()
@@ -40,7 +49,7 @@ def _execute_sealed() -> None:
             tree = _read_only_interpreter_of_a_user_namespace()
         except OSError:
             return  # no namespaces at all: containers are plain processes of this user, who may do as they like
-    arguments = [sys.executable, "-I", "-S", *sys.argv, _SEALED]
+    arguments = [sys.executable, "-I", "-S", *sys.argv, _SEALED, name]
     os.execve(f"/proc/self/fd/{tree}", arguments, dict(os.environ))
 
 
