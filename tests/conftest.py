@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FREEZE_EACH: Final = 300
 """Tests."""
 _finished: Final = itertools.count(1)
-CONTAINERDS: Final = 3
+CONTAINERDS: Final = 3 if IS_NIGHT else 2
 """Processes for the tests on containerd, each with one of its own."""
 LAST_TO_GO: Final = 10.0
 """Seconds for what goes by itself: a keeper's cgroups go a moment after whoever ended it."""

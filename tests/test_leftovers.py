@@ -55,6 +55,7 @@ def make_table(name: str) -> None:
     trio.run(make)
 
 
+@pytest.mark.night
 @pytest.mark.together("leaving runs")  # in namespaces of their own
 async def test_a_run_that_leaves_links_and_tables_fails_and_names_them(tmp_path: Path) -> None:
     await run_there(leaking_runs, tmp_path)

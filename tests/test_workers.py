@@ -189,6 +189,7 @@ def test_workers_but_the_first_have_machines_of_their_own(tmp_path: Path) -> Non
     assert str(Path("/proc/self/ns/net").readlink()) in networks
 
 
+@pytest.mark.night
 @pytest.mark.root
 def test_what_runs_on_when_a_worker_ends_is_told_and_ended(tmp_path: Path) -> None:
     if not worker_machine.possible():

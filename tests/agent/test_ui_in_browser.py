@@ -302,6 +302,7 @@ async def test_the_browser_enforces_the_policy(browser: Browser, tmp_path: Path)
         assert any("connect-src" in one for one in await screen.see(browser.complaints))
 
 
+@pytest.mark.night
 async def test_a_page_that_is_opened_late_shows_the_same_history(browser: Browser, tmp_path: Path) -> None:
     """Of a crash loop the journal keeps the last back-off and the last pull only."""
     drawn = """return [...document.querySelectorAll(arguments[0] + ' .segment')].map(
@@ -325,6 +326,7 @@ async def test_a_page_that_is_opened_late_shows_the_same_history(browser: Browse
         assert down > 0.8 * (late[-1][1] - late[0][1]), "most of its time it was down"
 
 
+@pytest.mark.night
 async def test_many_pods(browser: Browser, tmp_path: Path, record_testsuite_property: Any) -> None:
     """How long frames take depends on the machine, and is recorded only."""
     pods = [static_pod(f"many-{number:03}") for number in range(MANY)]
@@ -361,6 +363,7 @@ def page_of(node: RealNode) -> Iterator[str]:
         process.stdout.close()
 
 
+@pytest.mark.night
 @pytest.mark.root
 def test_real_containers_and_an_agent_that_starts_anew(browser: Browser, embedded_node: RealNode) -> None:
     node = embedded_node

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
+import pytest
 from click.testing import CliRunner
 
 from benchmarks import work
 
-if TYPE_CHECKING:
-    import pytest
 
-
+@pytest.mark.night
 def test_a_pod_costs_no_more_than_what_is_recorded() -> None:
     done = CliRunner().invoke(work.main, [])
     assert done.exit_code == 0, f"{done.output}\nif it has to be more: python -m benchmarks.work --record"

@@ -27,6 +27,7 @@ from tests.embedded.runtime_node import (
 )
 from tests.embedded.test_endings import ESCAPER
 from tests.embedded.test_survival import ending_node, start_agent
+from tests.examples import examples
 from trikubelet.http.streaming.command import CommandStreams, Exited, Failed, TerminalSize
 from trikubelet.rpc.cri import v1
 
@@ -299,7 +300,7 @@ async def test_two_hundred_commands_leave_nothing(node: Node, container: str) ->
                 client = await run(node, container, f"echo {number}; exit {number % 100}", TTY if number % 2 else PLAIN)
                 assert (bytes(client.out).strip(), client.result) == (str(number).encode(), Exited(number % 100))
 
-        for number in range(200):
+        for number in range(examples(200)):
             nursery.start_soon(one, number)
     await wait_for_descriptors(before, os.getpid(), keeper)
     await wait_until(lambda: command_groups(container) == [], "no cgroup is left")

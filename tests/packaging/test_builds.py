@@ -75,6 +75,7 @@ def test_the_wheel_installs_into_an_empty_environment_and_runs(wheel: Path, tmp_
     assert found.stdout == "True\n"
 
 
+@pytest.mark.night
 @pytest.mark.root
 @pytest.mark.skipif(shutil.which("ip") is None, reason="needs iproute2")
 def test_the_first_two_minutes_of_somebody_new(wheel: Path, tmp_path: Path) -> None:

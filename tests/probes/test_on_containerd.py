@@ -30,5 +30,6 @@ def test_the_sidecar_with_the_servers_has_started_before_anybody_was_probed(pod:
     pod.servers_came_first()
 
 
+@pytest.mark.night
 def test_who_fails_the_liveness_probe_is_restarted_and_ready_again_later(pod: ProbedPod) -> None:
     flip_and_recover(pod, FLIPPING)

@@ -246,7 +246,7 @@ async def losing_replies(stage: Stage) -> AsyncIterator[None]:
     [
         away,
         forgetful,
-        failing,
+        pytest.param(failing, marks=pytest.mark.night),
         pytest.param(slow, marks=pytest.mark.night),
         pytest.param(losing_replies, marks=pytest.mark.night),
     ],

@@ -1,6 +1,6 @@
 """Whatever step of setting up or taking down volumes an agent is killed at, the next agent repairs it.
 
-By day it is killed at every fourth step, at night at each.
+By day it is killed at every eighth step, at night at each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PROJECT: Final = Path(__file__).parents[2]
 SHARES: Final = (os.cpu_count() or 1) if IS_NIGHT else 1
-EACH: Final = 1 if IS_NIGHT else 4
+EACH: Final = 1 if IS_NIGHT else 8
 """Steps from one at which an agent is killed to the next one."""
 PODS: Final = ("folders", "content", "csi", *(["all"] if IS_NIGHT else []))
 PATIENCE: Final = 900.0

@@ -23,6 +23,7 @@ import trio
 
 from tests.embedded.escapes.attack import needs_isolation, start_fails
 from tests.embedded.runtime_node import OWN_PID
+from tests.examples import IS_NIGHT
 from tests.patience import PATIENCE
 from trikubelet.rpc.cri import v1
 
@@ -188,7 +189,7 @@ print("\\n".join(sorted(seen)), flush=True)
 """
     watcher = await node.launch(sandbox, ["python3", "-c", watch], security=spying())
     await node.wait_for_output(watcher, "ready")
-    with trio.move_on_after(3.5):
+    with trio.move_on_after(5 if IS_NIGHT else 1.2):
         while True:
             await node.exec(watcher, ["true"])
             await node.run(sandbox, ["true"], security=v1.LinuxContainerSecurityContext(namespace_options=SHARED_PID))

@@ -1,7 +1,4 @@
-"""All of it once more with less: in a user namespace, and where containers are plain processes.
-
-By day half of the modules are tried, each in one of these ways, at night all of them in both.
-"""
+"""All of it once more with less: in a user namespace, and where containers are plain processes."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ import pytest
 import trio
 
 from tests.embedded.test_unprivileged import IN_USER_NAMESPACE, WITHOUT_NAMESPACES
-from tests.examples import IS_NIGHT
 
 pytestmark = pytest.mark.root
 
@@ -22,11 +18,10 @@ FOLDER = Path(__file__).parent
 REPOSITORY = FOLDER.parents[2]
 
 
-@pytest.mark.parametrize(("prefix", "first"), [("exec", 0), (WITHOUT_NAMESPACES, 1)], ids=["user-namespace", "plain"])
-async def test_nothing_gets_out_with_less_privileges_either(tmp_path: Path, prefix: str, first: int) -> None:
+@pytest.mark.night
+@pytest.mark.parametrize("prefix", ["exec", WITHOUT_NAMESPACES], ids=["user-namespace", "plain"])
+async def test_nothing_gets_out_with_less_privileges_either(tmp_path: Path, prefix: str) -> None:
     modules = sorted(str(path) for path in FOLDER.glob("test_*.py") if path.name != Path(__file__).name)
-    if not IS_NIGHT:
-        modules = modules[2 * first :: 4]
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:leftovers", f"--basetemp={tmp_path / 'inside'}"]
     suite = [sys.executable, "-m", "pytest", *options, *modules]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

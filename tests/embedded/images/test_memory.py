@@ -51,8 +51,11 @@ def layers(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_a_process_that_imports_every_hostile_archive_stays_small(
     archives: list[Path], layers: list[Path], tmp_path: Path, layer_format: LayerFormat
 ) -> None:
-    # What is refused before any layer is unpacked is the same for both formats.
-    imported = layers + (archives[:: 1 if IS_NIGHT else 3] if layer_format is LayerFormat.FLAT else [])
+    # What is refused before any layer is unpacked is the same for both formats. By day one process tries some of all.
+    if IS_NIGHT:
+        imported = layers + (archives if layer_format is LayerFormat.FLAT else [])
+    else:
+        imported = layers[::2] + archives[::5] if layer_format is LayerFormat.FLAT else layers[1::4]
     command = [
         sys.executable,
         "-m",

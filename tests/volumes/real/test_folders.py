@@ -6,8 +6,6 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.containerd_programs import containerd_version
 from tests.volumes.real.joined_node import END, mounts
 
@@ -177,7 +175,6 @@ def test_mounts_of_the_runtime_inside_of_a_shared_volume(node: JoinedNode) -> No
     assert node.node.shared.exists()
 
 
-@pytest.mark.both
 def test_read_only_with_all_that_is_mounted_inside(node: JoinedNode) -> None:
     """Only a runtime that says so can do it; on others a pod is told, unless it does not insist."""
     inside = node.node.shared / "around" / "inside"

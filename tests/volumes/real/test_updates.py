@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.volumes.real.joined_node import JoinedNode
 
-UPDATES: Final = 1000 if IS_NIGHT else 250
+UPDATES: Final = 1000 if IS_NIGHT else 100
 UPDATES_ON_CONTAINERD: Final = UPDATES // 5
 """The volume is the same; the reader's container is another."""
 FILES: Final = tuple("abcd")
