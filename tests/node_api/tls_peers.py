@@ -56,6 +56,7 @@ def client_context(
     for kind in (ECDSA, RSA):
         authority("servers", kind).configure_trust(context)
     context.maximum_version = newest
+    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF  # which Python 3.11.2 sets: a cut would look like an end
     if shown is not None:
         shown.configure_cert(context)
     return context
