@@ -106,6 +106,29 @@ def test_the_event_says_that_a_container_was_made_again() -> None:
     assert "Container created again, with the same number: the agent went away before the last one had started" in said
 
 
+def test_where_the_runtime_cannot_remove_what_it_gave_up_the_next_start_counts() -> None:
+    """containerd 1.6 may keep the task of a container whose start it gave up, and then neither stops nor removes it."""
+
+    async def live() -> tuple[int, int]:
+        sim, source, pod = new_runtime(), ScriptedSource("file"), static_pod("web", restartPolicy="Never")
+        sim.delays["StartContainer"] = 1.0
+        async with sim_node(sim=sim, source=source) as node:
+            source.put(pod)
+            await node.until(lambda: bool(sim.calls.of("StartContainer")))
+        await trio.sleep(GIVEN_UP_WITHIN)
+        sim.faults.fail_next(
+            "RemoveContainer", times=1000, message="cannot delete running task main: failed precondition"
+        )
+        source = ScriptedSource("file")
+        async with sim_node(sim=sim, source=source) as node:
+            source.put(pod)
+            await node.until_running(pod, within=3)
+            return node.status(pod).container_statuses[0].restart_count, len(sim.running_containers())
+
+    with capture_logs():
+        assert run_deterministically(live, seed=1) == (1, 1)
+
+
 def test_a_start_that_failed_by_itself_counts_and_waits() -> None:
     async def live() -> tuple[int, list[str]]:
         pod = static_pod("web")

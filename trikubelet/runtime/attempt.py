@@ -5,7 +5,7 @@ and so does one that is killed in the middle of StartContainer: containerd then 
 CREATED here (`convert.cut_off_container`) though containerd calls it exited. The kubelet makes the next one with the
 next number, so its death costs the pod a restart. Here the successor takes the number, and the other one is removed
 first: two containers of one number cannot be, and what is made now has the image, variables, volumes, resources and
-sandbox that the pod has now.
+sandbox that the pod has now. Where the runtime refuses to remove it, the next number is taken, as by the kubelet.
 """
 
 from __future__ import annotations

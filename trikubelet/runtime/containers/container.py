@@ -168,18 +168,13 @@ class ContainerStarter:
             raise StartError(error.reason, error.message, error.retry_at) from error
         attempt = next_attempt(request.status, container.name)
         restart_count = self._restart_count(request) if attempt.number is None else attempt.number
-        try:
-            config = await self._config(request, image, restart_count)
-            if self._actuated is not None:
-                await self._actuated.container_starts(pod, container)
-        except (ContainerConfigError, SandboxConfigError, CheckpointError, OSError) as error:
-            self._failed(request, str(error), error.__cause__)
-            raise StartError(CREATE_CONTAINER_CONFIG_ERROR, str(error)) from error
-        if attempt.replaces is not None:
-            await self._remove_unstarted(request, attempt.replaces.id)
+        config = await self._config_to_start(request, image, restart_count)
+        again = attempt.replaces is not None
+        if attempt.replaces is not None and not await self._remove_unstarted(request, attempt.replaces.id):
+            again, config = False, await self._config_to_start(request, image, restart_count + 1)
         if problem := what_is_too_long(config):
             self._failed(request, problem)
-        container_id = await self._create_and_start(request, config, again=attempt.replaces is not None)
+        container_id = await self._create_and_start(request, config, again=again)
         self._files.link_log(pod, container.name, container_id, config.log_path)
         await self._run_post_start_hook(request, container_id)
         return container_id
@@ -229,6 +224,19 @@ class ContainerStarter:
                 problem=str(error),
             )
             return 0
+
+    async def _config_to_start(
+        self, request: StartRequest, image: PresentImage, restart_count: int
+    ) -> v1.ContainerConfig:
+        """Raises StartError."""
+        try:
+            config = await self._config(request, image, restart_count)
+            if self._actuated is not None:
+                await self._actuated.container_starts(request.pod, request.container)
+        except (ContainerConfigError, SandboxConfigError, CheckpointError, OSError) as error:
+            self._failed(request, str(error), error.__cause__)
+            raise StartError(CREATE_CONTAINER_CONFIG_ERROR, str(error)) from error
+        return config
 
     async def _config(self, request: StartRequest, image: PresentImage, restart_count: int) -> v1.ContainerConfig:
         """Raises ContainerConfigError, SandboxConfigError and OSError."""
@@ -289,9 +297,12 @@ class ContainerStarter:
             raise ContainerConfigError(f"unable to find target container {target}")
         return status.id.id
 
-    async def _remove_unstarted(self, request: StartRequest, container_id: str) -> None:
-        """Make way for another one of the same number. Raises StartError, also when it has been started after all: the
-        last call of an agent that was killed may have been under way, or the runtime may still be giving it up."""
+    async def _remove_unstarted(self, request: StartRequest, container_id: str) -> bool:
+        """Make way for another one of the same number. False where the runtime refuses to remove it.
+
+        Raises StartError when it cannot be told yet, also when it has been started after all: the last call of an agent
+        that was killed may have been under way, or the runtime may still be giving it up.
+        """
         try:
             status = (await self._runtime.container_status(container_id)).status
             if status.state != v1.ContainerState.CONTAINER_CREATED and not start_was_cut_off(status):
@@ -300,11 +311,14 @@ class ContainerStarter:
             await self._runtime.remove_container(container_id)
         except CRIError as error:
             if error.not_found:
-                return
+                return True
             message = error.message.replace(container_id, request.container.name)
             if not error.still_starting:
                 self._failed(request, message)
+            if not (error.still_starting or error.unavailable or error.timed_out):
+                return False
             raise StartError(CREATE_CONTAINER_ERROR, message) from error
+        return True
 
     async def _create_and_start(self, request: StartRequest, config: v1.ContainerConfig, *, again: bool) -> str:
         """`again`: in place of one that was made and never started."""
