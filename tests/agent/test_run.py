@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
+import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import attrs
 import pytest
 
 from tests.captured_logs import capture_logs
+from tests.patience import PATIENCE
 from trikubelet.agent import run as agent_run
 from trikubelet.agent.console import Terminal
 from trikubelet.agent.options import AgentOptions, ClusterOptions
@@ -18,6 +22,7 @@ from trikubelet.agent.run import socket_path
 from trikubelet.agent.start import StartError
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.node.pod_managers import PodManager
+from trikubelet.node.port_holder import LOCK_FILE
 
 KUBELET = PodManager("the Go kubelet", 7, cgroup_root="/", root_dir="/var/lib/kubelet")
 PODMAN = PodManager("podman", 8)
@@ -82,3 +87,23 @@ def test_two_agents_do_not_share_a_root_folder(tmp_path: Path) -> None:
             lock_root_folder(tmp_path, second)
     with ExitStack() as third:
         lock_root_folder(tmp_path, third)
+
+
+@pytest.mark.parametrize("waited_for", [True, False], ids=["collected", "not collected"])
+def test_what_a_killed_agent_was_about_to_start_keeps_the_next_one_waiting_only(
+    tmp_path: Path, waited_for: bool
+) -> None:
+    """A process that is about to execute its program has what the agent had open."""
+    killed = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+    if waited_for:
+        killed.wait()
+    with (tmp_path / LOCK_FILE).open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(f"{killed.pid}\n")
+        lock.flush()
+        begun = subprocess.Popen(["sleep", "0.3"], pass_fds=[lock.fileno()])
+    with ExitStack() as stack:
+        lock_root_folder(tmp_path, stack)
+        assert begun.poll() is not None or begun.wait(PATIENCE) == 0
+    killed.wait()

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-from typing import TYPE_CHECKING
+import select
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from trikubelet.cgroups.ownership import Ownership, owner_mark
 from trikubelet.linux.shared_folder import MountsInsideError, share_folder, unshare_folder
@@ -23,11 +26,14 @@ from trikubelet.volumes.layout import pods_directory
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import ExitStack
-    from pathlib import Path
 
     from trikubelet.agent.options import AgentOptions
 
 log = get_logger("agent")
+
+LOOKS: Final = 100
+PAUSE: Final = 0.02
+"""Seconds between two looks whether a killed agent's lock is free."""
 
 
 class RootFolderInUseError(Exception):
@@ -37,20 +43,37 @@ class RootFolderInUseError(Exception):
 def lock_root_folder(root_dir: Path, stack: ExitStack) -> None:
     """Take the folder for this process until `stack` closes: two agents on one would undo each other's work.
 
-    Raises RootFolderInUseError when another agent has it. The kernel lets go of the lock however we end.
+    Raises RootFolderInUseError when another agent has it. The kernel lets go of the lock however we end. One that was
+    killed may have begun to start a program, which has the lock too for a moment: that is waited for.
     """
     lock = stack.enter_context((root_dir / LOCK_FILE).open("a+"))
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.seek(0)
-        raise RootFolderInUseError(
-            f"an agent (pid {lock.read().strip() or 'unknown'}) already works in {root_dir}: "
-            "end it, or give this one another --root-dir"
-        ) from None
+    for look in count():
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip()
+            if look >= LOOKS or _runs(holder):
+                raise RootFolderInUseError(
+                    f"an agent (pid {holder or 'unknown'}) already works in {root_dir}: "
+                    "end it, or give this one another --root-dir"
+                ) from None
+            select.select([], [], [], PAUSE)
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
     lock.flush()
+
+
+def _runs(pid: str) -> bool:
+    """Whether a process runs. One that has ended has no program, also where nobody has collected it yet."""
+    try:
+        Path(f"/proc/{pid}/exe").readlink()
+    except (FileNotFoundError, ProcessLookupError):
+        return not pid  # an agent that has not written its name yet
+    except PermissionError:
+        pass  # somebody else's
+    return True
 
 
 def ownership_of(options: AgentOptions, log_folders: Iterable[str], *, reads: bool = True) -> Ownership:
