@@ -14,6 +14,7 @@ from trikubelet.container.errors import GarbageCollectionError
 from trikubelet.container.model import ContainerState
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.gc_choice import ContainerGCPolicy
+from trikubelet.sim.machine import FAILED_TO_START
 from trikubelet.sim.programs import Program
 
 if TYPE_CHECKING:
@@ -132,6 +133,22 @@ async def test_the_last_dead_run_of_a_container_stays(autojump_clock: MockClock,
     await collect(node)
     status = await node.manager.get_pod_status("uid-web")
     assert [one.restart_count for one in status.container_statuses] == [3, 2]
+
+
+async def test_a_start_that_was_cut_off_takes_no_place_from_the_last_run_though_nobody_has_looked_at_it(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    node.sim.program(Program.crashes(1), pod="web")
+    await node.sync(make_pod())
+    await trio.sleep(1)
+    node.sim.delays["StartContainer"] = 1.0
+    with trio.move_on_after(0.5):
+        await node.sync(make_pod())
+    await trio.sleep(5)
+    node.sim.machine.settle()
+    assert {one.exit_code for one in node.sim.machine.containers.values()} == {1, FAILED_TO_START}
+    await collect(node)
+    assert {one.exit_code for one in node.sim.machine.containers.values()} == {1, FAILED_TO_START}
 
 
 async def test_all_of_a_removed_pod_goes(autojump_clock: MockClock, node: Node, tmp_path: Path) -> None:

@@ -204,11 +204,14 @@ async def live(seed: int, wanted: Mapping[tuple[str, bool], dict[str, Any]]) -> 
 def end_of(stage: Stage, name: str) -> dict[str, Any]:
     """What became of a pod, but for what an agent that is killed loses or adds, as the kubelet does.
 
-    The address of a pod that has ended is only in the memory of the agent that saw it run.
+    The address of a pod that has ended is only in the memory of the agent that saw it run. So is, of a static one, how
+    its containers ended the time before, as soon as the older ones are removed.
     """
     pod = essence(stage.pod(name))
     if pod["phase"] != "Running":
         del pod["ip"]
+        if pod["mirror"]:
+            pod["containers"] = {container: told[:3] for container, told in pod["containers"].items()}
     codes = sorted((container, code) for container, _, code in runs_of(stage, [name])[name] if code is not None)
     return {**pod, "codes": codes}
 

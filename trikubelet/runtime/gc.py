@@ -5,6 +5,7 @@ One problem does not stop the rest: what could not be removed is tried again nex
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import trio
@@ -14,6 +15,7 @@ from trikubelet.container.labels import read_identity
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.containers.life import containers_without_pod
+from trikubelet.runtime.convert import start_was_cut_off
 from trikubelet.runtime.gc_choice import (
     DeadContainer,
     SeenSandbox,
@@ -101,19 +103,21 @@ class ContainerCollector:
         listed = await self._runtime.list_containers()
         alive = {each.id for each in listed if each.state != v1.ContainerState.CONTAINER_EXITED}
         self._killer.forget_hooks_unless(alive, among=with_hooks)
+        not_running = [one for one in listed if one.state != v1.ContainerState.CONTAINER_RUNNING]
+        named = [(read_identity(one.labels).uid, one.metadata.name) for one in not_running]
+        of_name = Counter(named)
         dead = [
             DeadContainer(
                 id=container.id,
-                name=container.metadata.name,
-                pod_uid=read_identity(container.labels).uid,
+                name=name,
+                pod_uid=uid,
                 pod_sandbox_id=container.pod_sandbox_id,
                 created_at=container.created_at / 1e9,
                 unknown=container.state == v1.ContainerState.CONTAINER_UNKNOWN,
                 attempt=container.metadata.attempt,
-                never_started=self._never_started(container),
+                never_started=await self._never_started(container, alone=of_name[uid, name] == 1),
             )
-            for container in listed
-            if container.state != v1.ContainerState.CONTAINER_RUNNING
+            for container, (uid, name) in zip(not_running, named, strict=True)
         ]
         now = self._clock.now().timestamp()
         removed = {
@@ -123,9 +127,23 @@ class ContainerCollector:
         }
         return [container for container in listed if container.id not in removed]
 
-    def _never_started(self, container: v1.Container) -> bool:
+    async def _never_started(self, container: v1.Container, *, alone: bool) -> bool:
+        """Whether a container was made and never started. Raises CRIError.
+
+        `alone`: no other one that does not run has its name, so that it takes nobody's place. Of others the runtime is
+        asked where an agent that has just begun has not looked at them yet.
+        """
+        if container.state == v1.ContainerState.CONTAINER_CREATED:
+            return True
         end = self._seen_end(container.id)
-        return container.state == v1.ContainerState.CONTAINER_CREATED or (end is not None and end.start_cut_off)
+        if end is not None or alone:
+            return end is not None and end.start_cut_off
+        try:
+            return start_was_cut_off((await self._runtime.container_status(container.id)).status)
+        except CRIError as error:
+            if error.not_found:
+                return False
+            raise
 
     async def _remove_container(self, container: DeadContainer) -> bool:
         if container.unknown:

@@ -191,7 +191,12 @@ def _last_end(container_id: str, old: ContainerStatus | None) -> ContainerStateT
 
 
 def _restart_count(seen: model.ContainerStatus, old: ContainerStatus | None) -> int:
-    """The runtime counts, unless it forgot: then what was reported goes on."""
+    """The runtime counts, unless it forgot: then what was reported goes on.
+
+    A container that was only made counts when it runs: where its start is cut off, another one takes its number.
+    """
+    if seen.state is model.ContainerState.CREATED:
+        return max(seen.restart_count - 1, 0 if old is None else old.restart_count)
     if old is None:
         return seen.restart_count
     if seen.state is model.ContainerState.UNKNOWN and old.state.running is not None:
