@@ -113,13 +113,15 @@ async def test_a_start_that_is_cut_off_with_its_agent_costs_no_restart(
                 if main.state is ContainerState.RUNNING or killed:
                     break
                 await trio.sleep(0.1)
+        stays = any("cannot delete running task" in message for _, message in stage.said(pod))
         if killed or earlier:
-            # The process may have run for a moment, so it counts.
+            # The process may have run for a moment, or containerd cannot remove what it gave up: so it counts.
             first = main if killed else earlier[0]
-            assert first.message.startswith("failed to start containerd task"), first
+            assert stays or first.message.startswith("failed to start containerd task"), first
             assert first.restart_count == 0
         else:
             await stage.until_line(pod, "ran")
             assert (main.restart_count, stage.lines(pod)) == (0, ["ran"])
             assert "BackOff" not in [reason for reason, _ in stage.said(pod)]
-        await stage.destroy(pod)
+        if not stays:  # else it goes with its containerd
+            await stage.destroy(pod)
