@@ -12,7 +12,7 @@ import trio
 
 from tests.agent.sim_node import SimNode, static_pod
 from tests.cgroups.fake_driver import FakeDriver
-from tests.examples import IS_NIGHT, examples
+from tests.examples import IS_NIGHT
 from tests.sim.building import container_config, sandbox_config
 from trikubelet.agent.options import ClusterOptions
 from trikubelet.cgroups.names import CgroupName, from_cgroupfs
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trikubelet.agent.options import AgentOptions
 
 KUBELET: Final = "/var/lib/kubelet"
-SEQUENCES: Final = examples(200) if IS_NIGHT else 24
+SEQUENCES: Final = 200 if IS_NIGHT else 24
 STEPS: Final = 7
 """In a sequence: starts, ends and kills of agents, and changes of their pods."""
 

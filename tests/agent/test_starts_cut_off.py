@@ -84,14 +84,21 @@ def test_a_pod_whose_start_is_cut_off_at_any_moment_starts_once_and_counts_no_re
     assert moment > 5 * CALL
 
 
+async def given_up(pod: Pod) -> SimulatedRuntime:
+    """Return a runtime that has given up the start of the pod's container: the agent died in the middle of it."""
+    sim, source = new_runtime(), ScriptedSource("file")
+    sim.delays["StartContainer"] = 1.0
+    async with sim_node(sim=sim, source=source) as node:
+        source.put(pod)
+        await node.until(lambda: bool(sim.calls.of("StartContainer")))
+    await trio.sleep(GIVEN_UP_WITHIN)
+    return sim
+
+
 def test_the_event_says_that_a_container_was_made_again() -> None:
     async def live() -> list[str]:
-        sim, source, pod = new_runtime(), ScriptedSource("file"), static_pod("web", restartPolicy="Never")
-        sim.delays["StartContainer"] = 1.0
-        async with sim_node(sim=sim, source=source) as node:
-            source.put(pod)
-            await node.until(lambda: bool(sim.calls.of("StartContainer")))
-        await trio.sleep(GIVEN_UP_WITHIN)
+        pod = static_pod("web", restartPolicy="Never")
+        sim = await given_up(pod)
         assert sim.running_containers() == []
         [container] = sim.machine.containers.values()
         assert (container.exit_code, container.started_at) == (FAILED_TO_START, 0)
@@ -110,12 +117,8 @@ def test_where_the_runtime_cannot_remove_what_it_gave_up_the_next_start_counts()
     """containerd 1.6 may keep the task of a container whose start it gave up, and then neither stops nor removes it."""
 
     async def live() -> tuple[int, int]:
-        sim, source, pod = new_runtime(), ScriptedSource("file"), static_pod("web", restartPolicy="Never")
-        sim.delays["StartContainer"] = 1.0
-        async with sim_node(sim=sim, source=source) as node:
-            source.put(pod)
-            await node.until(lambda: bool(sim.calls.of("StartContainer")))
-        await trio.sleep(GIVEN_UP_WITHIN)
+        pod = static_pod("web", restartPolicy="Never")
+        sim = await given_up(pod)
         sim.faults.fail_next(
             "RemoveContainer", times=1000, message="cannot delete running task main: failed precondition"
         )
@@ -149,12 +152,8 @@ def test_a_start_that_failed_by_itself_counts_and_waits() -> None:
 async def start_in_a_sandbox_that_stops(policy: str) -> tuple[str, list[ContainerStatus]]:
     """Start a pod by two agents. The first one dies in the start, and before the second one comes the sandbox stops, as
     after a boot of the machine."""
-    sim, source, pod = new_runtime(), ScriptedSource("file"), static_pod("web", restartPolicy=policy)
-    sim.delays["StartContainer"] = 1.0
-    async with sim_node(sim=sim, source=source) as node:
-        source.put(pod)
-        await node.until(lambda: bool(sim.calls.of("StartContainer")))
-    await trio.sleep(GIVEN_UP_WITHIN)
+    pod = static_pod("web", restartPolicy=policy)
+    sim = await given_up(pod)
     for sandbox in [*sim.machine.sandboxes.values()]:
         await sim.machine.stop_sandbox(sandbox)
     source = ScriptedSource("file")

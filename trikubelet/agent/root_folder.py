@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import os
 import select
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,8 +31,9 @@ if TYPE_CHECKING:
 log = get_logger("agent")
 
 LOOKS: Final = 100
+"""How often an agent looks again whether a killed one's lock is free."""
 PAUSE: Final = 0.02
-"""Seconds between two looks whether a killed agent's lock is free."""
+"""Seconds between two looks."""
 
 
 class RootFolderInUseError(Exception):
@@ -47,14 +47,14 @@ def lock_root_folder(root_dir: Path, stack: ExitStack) -> None:
     killed may have begun to start a program, which has the lock too for a moment: that is waited for.
     """
     lock = stack.enter_context((root_dir / LOCK_FILE).open("a+"))
-    for look in count():
+    for looks_left in range(LOOKS, -1, -1):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
             lock.seek(0)
             holder = lock.read().strip()
-            if look >= LOOKS or _runs(holder):
+            if not looks_left or _runs(holder):
                 raise RootFolderInUseError(
                     f"an agent (pid {holder or 'unknown'}) already works in {root_dir}: "
                     "end it, or give this one another --root-dir"

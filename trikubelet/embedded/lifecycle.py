@@ -432,6 +432,7 @@ class Lifecycle:
         await self._stop_started(record, timeout)
 
     async def _stop_started(self, record: ContainerRecord, timeout: float) -> None:
+        """As `stop_container`, but a start that is under way is not waited for."""
         if record.phase is not Phase.RUNNING:
             return
         if timeout > 0:

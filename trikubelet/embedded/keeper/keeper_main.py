@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _name(root: str) -> str:
-    """Of what this keeper makes on the machine: it tells the keepers here apart."""
+    """Return the prefix of all names that this keeper makes on the machine; each runtime folder has its own."""
     import hashlib  # with a library that is as large as all else here together: the keeper itself goes without
 
     return "trikubelet-" + hashlib.sha256(root.encode()).hexdigest()[:8]

@@ -228,7 +228,7 @@ class ContainerStarter:
     async def _config_to_start(
         self, request: StartRequest, image: PresentImage, restart_count: int
     ) -> v1.ContainerConfig:
-        """Raises StartError."""
+        """Return the configuration, and write down with which resources the container starts. Raises StartError."""
         try:
             config = await self._config(request, image, restart_count)
             if self._actuated is not None:
